@@ -1,0 +1,623 @@
+"""The error tree of the whole project; this module imports nothing of it.
+
+::
+
+    SandboxError
+    +-- SandboxConfigurationError        a setting or argument that cannot be honoured
+    |   +-- InvalidSandboxIdError
+    |   +-- NotebookFolderRefusedError
+    |   +-- LimitNotEnforceableError
+    +-- EngineError                      the isolation engine
+    |   +-- EngineUnavailableError
+    |   +-- EngineStartError
+    +-- SandboxStateError                what the manager keeps on disk
+    |   +-- StorageError
+    |   +-- StorageFullError
+    |   +-- SandboxBusyError
+    +-- SandboxNotFoundError
+    +-- ContainerUnavailableError        no sandbox answers at the address
+    +-- TransportError                   the connection or what travels on it
+    |   +-- OperationInterruptedError
+    |   +-- ControlProtocolIncompatibleError
+    |   +-- UnauthorizedError
+    |   +-- ProtocolViolationError
+    +-- OperationError                   one operation was refused or failed
+        +-- ValidationFailedError
+        +-- InvalidCommandError
+        |   +-- InvalidProcessCwdError
+        |   +-- InvalidProcessEnvironmentError
+        +-- CommandNotFoundError
+        +-- CommandPermissionDeniedError
+        +-- ProcessSpawnFailedError
+        +-- ProcessNotFoundError
+        +-- StaleProcessHandleError
+        +-- InvalidProcessCursorError
+        +-- ProcessWaitTimeoutError
+        +-- CommandTimeoutError
+        +-- ProcessAbortedError
+        +-- StdinClosedError
+        +-- KernelNotFoundError
+        +-- KernelSupersededError
+
+Every class has a stable ``code`` that travels on the wire; an unknown code of a newer peer becomes
+`SandboxError` with that code kept.  The codes and HTTP statuses follow the Sandbox SDK's table.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any, Self
+
+__all__ = [
+    "CommandNotFoundError",
+    "CommandPermissionDeniedError",
+    "CommandTimeoutError",
+    "ContainerUnavailableError",
+    "ControlProtocolIncompatibleError",
+    "EngineError",
+    "EngineStartError",
+    "EngineUnavailableError",
+    "InvalidCommandError",
+    "InvalidProcessCursorError",
+    "InvalidProcessCwdError",
+    "InvalidProcessEnvironmentError",
+    "InvalidSandboxIdError",
+    "KernelNotFoundError",
+    "KernelSupersededError",
+    "LimitNotEnforceableError",
+    "NotebookFolderRefusedError",
+    "OperationError",
+    "OperationInterruptedError",
+    "ProcessAbortedError",
+    "ProcessNotFoundError",
+    "ProcessSpawnFailedError",
+    "ProcessWaitTimeoutError",
+    "ProtocolViolationError",
+    "SandboxBusyError",
+    "SandboxConfigurationError",
+    "SandboxError",
+    "SandboxNotFoundError",
+    "SandboxStateError",
+    "StaleProcessHandleError",
+    "StdinClosedError",
+    "StorageError",
+    "StorageFullError",
+    "TransportError",
+    "UnauthorizedError",
+    "ValidationFailedError",
+]
+
+_BY_CODE: dict[str, type[SandboxError]] = {}
+
+
+class SandboxError(Exception):
+    """Root of every error this project raises.
+
+    Parameters
+    ----------
+    message : str
+        What failed, with the values that matter.
+    hint : str
+        What to do now; empty when there is nothing to add.
+    context : mapping, optional
+        The facts as JSON values, for programs.
+
+    Attributes
+    ----------
+    code : str
+        Stable, machine readable, the same on every transport.
+    http_status : int
+        The status a REST answer carries.
+    """
+
+    code: str = "UNKNOWN_ERROR"
+    http_status: int = 500
+
+    def __init__(
+        self, message: str, *, hint: str = "", context: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.context: dict[str, Any] = dict(context or {})
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "code" in cls.__dict__:
+            _BY_CODE[cls.code] = cls
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}" if self.hint else self.message
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the error as the JSON object every transport sends."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "hint": self.hint,
+            "context": self.context,
+        }
+
+    @staticmethod
+    def from_wire(value: Mapping[str, Any]) -> SandboxError:
+        """Build the error a peer sent; tolerant, since the peer may be newer or hostile."""
+        code = str(value.get("code", "UNKNOWN_ERROR"))[:80]
+        cls = _BY_CODE.get(code, SandboxError)
+        error = cls._restore(
+            str(value.get("message", ""))[:4000] or code,
+            str(value.get("hint", ""))[:4000],
+            value.get("context"),
+        )
+        error.code = code
+        return error
+
+    @classmethod
+    def _restore(cls, message: str, hint: str, context: object) -> Self:
+        # Subclasses take facts and build the sentence; here the sentence is already made.
+        error = cls.__new__(cls)
+        SandboxError.__init__(
+            error, message, hint=hint, context=context if isinstance(context, dict) else None
+        )
+        return error
+
+
+_BY_CODE[SandboxError.code] = SandboxError
+
+
+# --- settings and arguments -------------------------------------------------------------------
+
+
+class SandboxConfigurationError(SandboxError):
+    """A setting or argument cannot be honoured; nothing was started."""
+
+    code = "INVALID_CONFIGURATION"
+    http_status = 400
+
+
+class InvalidSandboxIdError(SandboxConfigurationError):
+    """The sandbox id breaks one of the id rules (length, hyphens, characters, reserved words)."""
+
+    code = "INVALID_SANDBOX_ID"
+
+    def __init__(self, sandbox_id: str, rule: str) -> None:
+        super().__init__(
+            f"{sandbox_id[:80]!r} is not a sandbox id: {rule}.",
+            hint="Use 1 to 63 letters, digits and inner hyphens, such as 'my-sandbox'.",
+            context={"sandbox_id": sandbox_id[:80], "rule": rule},
+        )
+
+
+class NotebookFolderRefusedError(SandboxConfigurationError):
+    """The notebook's folder may not be shared with a sandbox."""
+
+    code = "NOTEBOOK_FOLDER_REFUSED"
+
+    def __init__(self, folder: str, reason: str) -> None:
+        super().__init__(
+            f"Folder {folder} is not shared with the sandbox: {reason}.",
+            hint="Move the notebook into a folder of its own, or set notebook_folder = 'none'.",
+            context={"folder": folder, "reason": reason},
+        )
+
+
+class LimitNotEnforceableError(SandboxConfigurationError):
+    """A limit was asked for that the engine cannot enforce here."""
+
+    code = "LIMIT_NOT_ENFORCEABLE"
+
+    def __init__(self, limit: str, engine: str, reached: str, reason: str) -> None:
+        super().__init__(
+            f"The {engine} engine cannot enforce the limit {limit!r} here (reached: {reached}): {reason}.",
+            hint=f"Leave {limit!r} out, or accept the weaker form with accept_weaker_limits = True.",
+            context={"limit": limit, "engine": engine, "reached": reached},
+        )
+
+
+# --- engines ----------------------------------------------------------------------------------
+
+
+class EngineError(SandboxError):
+    """The isolation engine failed."""
+
+    code = "ENGINE_ERROR"
+    http_status = 503
+
+
+class EngineUnavailableError(EngineError):
+    """No engine can isolate on this machine; names the missing permission and its mend."""
+
+    code = "ENGINE_UNAVAILABLE"
+
+    def __init__(self, engine: str, cause: str, mend: str) -> None:
+        super().__init__(
+            f"The {engine} engine cannot run here: {cause}.",
+            hint=mend,
+            context={"engine": engine, "cause": cause},
+        )
+
+
+class EngineStartError(EngineError):
+    """The engine started, but no sandbox came of it; holds the last log lines."""
+
+    code = "SANDBOX_START_FAILED"
+
+    def __init__(self, engine: str, sandbox_id: str, reason: str, log_tail: str = "") -> None:
+        super().__init__(
+            f"Sandbox {sandbox_id!r} did not start on the {engine} engine: {reason}."
+            + (f"\nLast log lines:\n{log_tail}" if log_tail else ""),
+            hint="Run 'jupyter sandbox doctor' to see what this machine lacks.",
+            context={"engine": engine, "sandbox_id": sandbox_id, "reason": reason},
+        )
+
+
+# --- what the manager keeps on disk -----------------------------------------------------------
+
+
+class SandboxStateError(SandboxError):
+    """The manager's own files cannot be used."""
+
+    code = "SANDBOX_STATE_ERROR"
+
+
+class StorageError(SandboxStateError):
+    """A file or folder of the manager cannot be read or written."""
+
+    code = "STORAGE_ERROR"
+
+    def __init__(self, path: str, action: str, reason: str, mend: str = "") -> None:
+        super().__init__(
+            f"Cannot {action} {path}: {reason}.",
+            hint=mend or "Check its owner and permissions, or point JUPYTER_DATA_DIR elsewhere.",
+            context={"path": path, "action": action, "reason": reason},
+        )
+
+
+class StorageFullError(SandboxStateError):
+    """The disk or quota behind the manager's files is full; nothing was half written."""
+
+    code = "NO_SPACE"
+    http_status = 507
+
+    def __init__(self, path: str, action: str) -> None:
+        super().__init__(
+            f"Cannot {action} {path}: no space is left on its disk.",
+            hint="Free space there ('jupyter sandbox list', 'jupyter sandbox destroy ID'), then try again.",
+            context={"path": path, "action": action},
+        )
+
+
+class SandboxBusyError(SandboxStateError):
+    """Another process holds the sandbox's lock for longer than the wait allowed."""
+
+    code = "RESOURCE_BUSY"
+    http_status = 409
+
+    def __init__(self, sandbox_id: str, waited: float) -> None:
+        super().__init__(
+            f"Sandbox {sandbox_id!r} is being started or stopped by another process"
+            f" (waited {waited:.0f} s).",
+            hint="Try again when that has ended.",
+            context={"sandbox_id": sandbox_id},
+        )
+
+
+class SandboxNotFoundError(SandboxError):
+    """No sandbox of this id is known."""
+
+    code = "SANDBOX_NOT_FOUND"
+    http_status = 404
+
+    def __init__(self, sandbox_id: str) -> None:
+        super().__init__(
+            f"No sandbox {sandbox_id!r} exists.",
+            hint="'jupyter sandbox list' shows those that do.",
+            context={"sandbox_id": sandbox_id},
+        )
+
+
+class ContainerUnavailableError(SandboxError):
+    """The sandbox's runtime does not answer at its address."""
+
+    code = "CONTAINER_UNAVAILABLE"
+    http_status = 503
+
+    def __init__(self, sandbox_id: str, reason: str) -> None:
+        super().__init__(
+            f"Sandbox {sandbox_id!r} does not answer: {reason}.",
+            hint="The next operation starts it again; files in its workspace are kept.",
+            context={"sandbox_id": sandbox_id, "reason": reason},
+        )
+
+
+# --- connection -------------------------------------------------------------------------------
+
+
+class TransportError(SandboxError):
+    """The connection to the runtime failed, or what came over it made no sense."""
+
+    code = "RPC_TRANSPORT_ERROR"
+    http_status = 503
+
+
+class OperationInterruptedError(TransportError):
+    """The connection broke while the call was under way; it is never repeated by itself."""
+
+    code = "OPERATION_INTERRUPTED"
+    http_status = 409
+
+    def __init__(self, operation: str, reason: str) -> None:
+        super().__init__(
+            f"The connection broke during {operation}: {reason}.",
+            hint="Whether it took effect is unknown; look before you repeat it.",
+            context={"operation": operation},
+        )
+
+
+class ControlProtocolIncompatibleError(TransportError):
+    """The two ends share no protocol version."""
+
+    code = "CONTROL_PROTOCOL_INCOMPATIBLE"
+
+    def __init__(self, ours: Iterable[int], theirs: Iterable[int]) -> None:
+        mine, other = list(ours), list(theirs)
+        super().__init__(
+            f"This side speaks protocol versions {mine}, the other side {other}.",
+            hint="Stop the sandbox, so that it starts again with the installed version.",
+            context={"ours": mine, "theirs": other},
+        )
+
+
+class UnauthorizedError(TransportError):
+    """The incarnation token is missing or wrong."""
+
+    code = "UNAUTHORIZED"
+    http_status = 401
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The incarnation token is missing or wrong.",
+            hint="Look the sandbox up again; the token changes at each start.",
+        )
+
+
+class ProtocolViolationError(TransportError):
+    """The peer sent what the protocol forbids; the connection is closed."""
+
+    code = "PROTOCOL_VIOLATION"
+    http_status = 502
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"Protocol violation: {what}.", context={"what": what})
+
+
+# --- operations -------------------------------------------------------------------------------
+
+
+class OperationError(SandboxError):
+    """One operation was refused or failed; the connection and the sandbox are fine."""
+
+    code = "INTERNAL_ERROR"
+
+
+class ValidationFailedError(OperationError):
+    """A parameter has the wrong type or lies out of range."""
+
+    code = "VALIDATION_FAILED"
+    http_status = 400
+
+    def __init__(self, parameter: str, problem: str) -> None:
+        super().__init__(
+            f"Parameter {parameter!r} {problem}.",
+            context={"parameter": parameter, "problem": problem},
+        )
+
+
+class InvalidCommandError(OperationError):
+    """The argument vector is empty, has an empty program name, or holds a NUL."""
+
+    code = "INVALID_COMMAND"
+    http_status = 400
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"The command cannot be run: {problem}.",
+            hint='Pass a list of strings, such as ["python", "script.py"].',
+            context={"problem": problem},
+        )
+
+
+class InvalidProcessCwdError(InvalidCommandError):
+    """The working directory does not exist or is no directory."""
+
+    code = "INVALID_PROCESS_CWD"
+
+    def __init__(self, cwd: str, problem: str) -> None:
+        OperationError.__init__(
+            self,
+            f"The working directory {cwd!r} {problem}.",
+            hint="Create it in the sandbox first, or leave cwd out to use /workspace.",
+            context={"cwd": cwd, "problem": problem},
+        )
+
+
+class InvalidProcessEnvironmentError(InvalidCommandError):
+    """An environment name or value cannot be passed to a program."""
+
+    code = "INVALID_PROCESS_ENVIRONMENT"
+
+    def __init__(self, name: str, problem: str) -> None:
+        OperationError.__init__(
+            self,
+            f"The environment variable {name[:80]!r} {problem}.",
+            context={"name": name[:80], "problem": problem},
+        )
+
+
+class CommandNotFoundError(OperationError):
+    """No such program in the sandbox (shells report 127)."""
+
+    code = "COMMAND_NOT_FOUND"
+    http_status = 404
+
+    def __init__(self, program: str, detail: str = "") -> None:
+        super().__init__(
+            f"No program {program!r} in the sandbox{': ' + detail if detail else ''}.",
+            hint="Check the spelling, or install it in the sandbox.",
+            context={"program": program},
+        )
+
+
+class CommandPermissionDeniedError(OperationError):
+    """The file exists but may not be executed (shells report 126)."""
+
+    code = "COMMAND_PERMISSION_DENIED"
+    http_status = 403
+
+    def __init__(self, program: str) -> None:
+        super().__init__(
+            f"{program!r} may not be executed in the sandbox.",
+            hint="Make it executable (chmod +x), or run it through its interpreter.",
+            context={"program": program},
+        )
+
+
+class ProcessSpawnFailedError(OperationError):
+    """The system refused to start the program."""
+
+    code = "PROCESS_SPAWN_FAILED"
+
+    def __init__(self, program: str, reason: str, hint: str = "") -> None:
+        super().__init__(
+            f"{program!r} could not be started: {reason}.",
+            hint=hint,
+            context={"program": program, "reason": reason},
+        )
+
+
+class ProcessNotFoundError(OperationError):
+    """No process of this id in the present container."""
+
+    code = "PROCESS_NOT_FOUND"
+    http_status = 404
+
+    def __init__(self, process_id: str) -> None:
+        super().__init__(
+            f"No process {process_id[:80]!r} in this container.",
+            hint="list_processes() shows those that are known.",
+            context={"process_id": process_id[:80]},
+        )
+
+
+class StaleProcessHandleError(OperationError):
+    """The handle belongs to an earlier container of the sandbox."""
+
+    code = "STALE_PROCESS_HANDLE"
+    http_status = 409
+
+    def __init__(self, process_id: str) -> None:
+        super().__init__(
+            f"Process {process_id[:80]!r} belongs to an earlier container of this sandbox.",
+            hint="Start a new one with start_process().",
+            context={"process_id": process_id[:80]},
+        )
+
+
+class InvalidProcessCursorError(OperationError):
+    """The cursor is no cursor of this process."""
+
+    code = "INVALID_PROCESS_CURSOR"
+    http_status = 400
+
+    def __init__(self, process_id: str) -> None:
+        super().__init__(
+            f"The cursor does not belong to process {process_id[:80]!r}.",
+            hint="Pass a cursor that an event of this process carried, or none to start at the beginning.",
+            context={"process_id": process_id[:80]},
+        )
+
+
+class ProcessWaitTimeoutError(OperationError):
+    """The wait ended; the process runs on."""
+
+    code = "PROCESS_WAIT_TIMEOUT"
+    http_status = 408
+
+    def __init__(self, process_id: str, timeout: float) -> None:
+        super().__init__(
+            f"Process {process_id[:80]!r} had not ended after {timeout:g} s; it runs on.",
+            hint="Wait again, or end it with kill().",
+            context={"process_id": process_id[:80], "timeout": timeout},
+        )
+
+
+class CommandTimeoutError(OperationError):
+    """exec's time limit passed; the command and its process group were killed.
+
+    ``context`` holds what was written until then: ``stdout`` and ``stderr`` (text, replaced where
+    not UTF-8), at most 64 KiB of each.
+    """
+
+    code = "COMMAND_TIMEOUT"
+    http_status = 408
+
+    def __init__(self, program: str, timeout: float, stdout: str = "", stderr: str = "") -> None:
+        super().__init__(
+            f"{program!r} was killed after its time limit of {timeout:g} s.",
+            hint="Raise timeout, or use start_process() for work without a limit.",
+            context={"program": program, "timeout": timeout, "stdout": stdout, "stderr": stderr},
+        )
+
+
+class ProcessAbortedError(OperationError):
+    """The process was ended because its sandbox stopped."""
+
+    code = "PROCESS_ABORTED"
+    http_status = 499
+
+    def __init__(self, process_id: str) -> None:
+        super().__init__(
+            f"Process {process_id[:80]!r} was ended because the sandbox is stopping.",
+            context={"process_id": process_id[:80]},
+        )
+
+
+class StdinClosedError(OperationError):
+    """The process takes no (more) input."""
+
+    code = "PROCESS_STDIN_CLOSED"
+    http_status = 409
+
+    def __init__(self, process_id: str) -> None:
+        super().__init__(
+            f"Process {process_id[:80]!r} takes no input: its stdin is closed.",
+            hint="Start it with stdin=True to write to it.",
+            context={"process_id": process_id[:80]},
+        )
+
+
+class KernelNotFoundError(OperationError):
+    """No kernel of this id in the present container."""
+
+    code = "KERNEL_NOT_FOUND"
+    http_status = 404
+
+    def __init__(self, kernel_id: str) -> None:
+        super().__init__(
+            f"No kernel {kernel_id[:80]!r} in this container.",
+            context={"kernel_id": kernel_id[:80]},
+        )
+
+
+class KernelSupersededError(OperationError):
+    """A newer relay has attached to the kernel; this one must go."""
+
+    code = "KERNEL_SUPERSEDED"
+    http_status = 409
+
+    def __init__(self, kernel_id: str) -> None:
+        super().__init__(
+            f"Another relay has attached to kernel {kernel_id[:80]!r}.",
+            context={"kernel_id": kernel_id[:80]},
+        )

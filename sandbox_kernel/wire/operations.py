@@ -1,0 +1,302 @@
+"""The one table of operations: each is declared here once, with its request and what it answers.
+
+``call`` answers once, ``stream`` sends events and then an end, ``channel`` turns its connection
+into a two-way channel after the answer.  Times are seconds, sizes bytes, timestamps seconds since
+the epoch.  Names of fields are the names Python, TypeScript, the wire and the docs use.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from sandbox_kernel.wire.record import Record
+
+__all__ = ["OPERATIONS", "Kind", "Operation"]
+
+
+class Kind(Enum):
+    """How an operation answers."""
+
+    CALL = "call"
+    STREAM = "stream"
+    CHANNEL = "channel"
+
+
+class Operation:
+    """One row of the table.
+
+    Parameters
+    ----------
+    name : str
+        What travels on the wire.
+    kind : Kind
+        How it answers.
+    request, result : type of Record
+        The parameters, and the answer (of a stream: its end).
+    event : type of Record, optional
+        What a stream sends before its end.
+    idempotent : bool
+        Whether sending it twice equals sending it once, so that it may be retried at start-up.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: Kind,
+        request: type[Record],
+        result: type[Record],
+        *,
+        event: type[Record] | None = None,
+        idempotent: bool = False,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.request = request
+        self.result = result
+        self.event = event
+        self.idempotent = idempotent
+
+    def __repr__(self) -> str:
+        return f"Operation({self.name!r}, {self.kind.value})"
+
+
+class Empty(Record):
+    """No parameters, or nothing to say."""
+
+
+# --- the runtime itself -----------------------------------------------------------------------
+
+
+class Health(Record):
+    """How the runtime is."""
+
+    sandbox_id: str
+    incarnation: str
+    pid: int
+    uptime: float
+    idle_for: float
+    sleeps_in: float | None = None
+    """Seconds until idle sleep if nothing happens; None while something holds it awake."""
+    busy: list[str] = []  # noqa: RUF012  records are frozen
+    """What holds it awake now, such as ``process p-1`` or ``kernel k (lease)``."""
+    processes: int = 0
+    kernels: int = 0
+
+
+class ConfigureRequest(Record):
+    """Change the idle rules of a running sandbox; fields left at None stay as they are."""
+
+    sleep_after: float | None = None
+    keep_alive: bool | None = None
+
+
+class ShutdownRequest(Record):
+    """End everything: TERM to every process group, then KILL after `grace` seconds."""
+
+    grace: float = 5.0
+
+
+# --- processes --------------------------------------------------------------------------------
+
+
+class ExecRequest(Record):
+    """Run argv without a shell and stream what it writes.
+
+    `env` overlays the sandbox's environment; None unsets a name.  `stdin` of None is the null
+    device.  After `timeout` the whole process group is killed.
+    """
+
+    argv: list[str]
+    cwd: str | None = None
+    env: dict[str, str | None] = {}  # noqa: RUF012
+    timeout: float | None = None
+    merge_stderr: bool = False
+    stdin: bytes | None = None
+
+
+class StartProcessRequest(Record):
+    """Start argv without a shell; it outlives the connection that started it."""
+
+    argv: list[str]
+    cwd: str | None = None
+    env: dict[str, str | None] = {}  # noqa: RUF012
+    timeout: float | None = None
+    merge_stderr: bool = False
+    stdin: bool = False
+    process_id: str | None = None
+
+
+class OutputEvent(Record):
+    """Bytes one stream wrote; `cursor` names the position after them."""
+
+    stream: str
+    cursor: str
+    timestamp: float
+    data: bytes
+
+
+class ExecResult(Record):
+    """How a command ended."""
+
+    process_id: str
+    exit_code: int
+    """The code, or 128 plus the signal that ended it."""
+    signal: int | None = None
+    duration: float
+    timed_out: bool = False
+    reason: str | None = None
+    """Why it was killed, where the engine can tell: ``memory_limit``, ``timeout``, ``cancelled``."""
+
+
+class ProcessInfo(Record):
+    """What is known of a process."""
+
+    process_id: str
+    pid: int
+    argv: list[str]
+    cwd: str
+    status: str
+    """``running``, ``completed`` (code 0), ``failed`` (other codes) or ``killed`` (by a signal)."""
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+    started_at: float
+    ended_at: float | None = None
+    output_bytes: int = 0
+    incarnation: str
+
+
+class ProcessRequest(Record):
+    """Names a process."""
+
+    process_id: str
+
+
+class ProcessList(Record):
+    """Running processes first, then finished ones, oldest first."""
+
+    processes: list[ProcessInfo]
+
+
+class OutputRequest(Record):
+    """Read a process's output from a cursor.
+
+    `since` of None begins at the start, or with `replay` false at the present end.  With `follow`
+    the stream goes on until the process has ended and all is sent.
+    """
+
+    process_id: str
+    since: str | None = None
+    replay: bool = True
+    follow: bool = False
+
+
+class OutputEnd(Record):
+    """The end of an output stream."""
+
+    cursor: str
+    info: ProcessInfo
+
+
+class WriteStdinRequest(Record):
+    """Write to a process; answered when all bytes are in its pipe."""
+
+    process_id: str
+    close: bool = False
+    data: bytes = b""
+
+
+class SignalRequest(Record):
+    """Send a signal to a process group, or with `group` false to the process alone."""
+
+    process_id: str
+    signal: int = 15
+    group: bool = True
+
+
+class WaitRequest(Record):
+    """Wait for the end; the timeout ends the waiting only."""
+
+    process_id: str
+    timeout: float | None = None
+
+
+# --- kernels ----------------------------------------------------------------------------------
+
+
+class StartKernelRequest(Record):
+    """Start an interpreter, or find the living one of this id.
+
+    `argv` of None is the sandbox's own Python kernel; else a Jupyter kernel's command line with
+    ``{connection_file}`` in it.  `fresh` ends a living one first.  `lease` is how long the kernel
+    holds the sandbox awake after its relay is gone.
+    """
+
+    kernel_id: str
+    argv: list[str] | None = None
+    cwd: str | None = None
+    env: dict[str, str | None] = {}  # noqa: RUF012
+    lease: float = 43200.0
+    fresh: bool = False
+
+
+class KernelInfo(Record):
+    """What is known of a kernel."""
+
+    kernel_id: str
+    pid: int
+    existing: bool
+    """Whether it was running before this call."""
+    acked: int
+    """Offset in its output up to which a relay has taken everything over."""
+    started_at: float
+    attached: bool = False
+    incarnation: str
+
+
+class KernelRequest(Record):
+    """Names a kernel."""
+
+    kernel_id: str
+
+
+class EndKernelRequest(Record):
+    """End a kernel and its process group: TERM, then KILL after `grace` seconds."""
+
+    kernel_id: str
+    grace: float = 1.0
+
+
+class KernelList(Record):
+    """Every living kernel."""
+
+    kernels: list[KernelInfo]
+
+
+_ROWS = (
+    Operation("runtime.health", Kind.CALL, Empty, Health, idempotent=True),
+    Operation("runtime.configure", Kind.CALL, ConfigureRequest, Empty, idempotent=True),
+    Operation("runtime.shutdown", Kind.CALL, ShutdownRequest, Empty, idempotent=True),
+    Operation("exec", Kind.STREAM, ExecRequest, ExecResult, event=OutputEvent),
+    Operation("process.start", Kind.CALL, StartProcessRequest, ProcessInfo),
+    Operation("process.get", Kind.CALL, ProcessRequest, ProcessInfo, idempotent=True),
+    Operation("process.list", Kind.CALL, Empty, ProcessList, idempotent=True),
+    Operation(
+        "process.output",
+        Kind.STREAM,
+        OutputRequest,
+        OutputEnd,
+        event=OutputEvent,
+        idempotent=True,
+    ),
+    Operation("process.write_stdin", Kind.CALL, WriteStdinRequest, Empty),
+    Operation("process.signal", Kind.CALL, SignalRequest, Empty),
+    Operation("process.wait", Kind.CALL, WaitRequest, ProcessInfo, idempotent=True),
+    Operation("kernel.start", Kind.CALL, StartKernelRequest, KernelInfo),
+    Operation("kernel.connect", Kind.CHANNEL, KernelRequest, KernelInfo),
+    Operation("kernel.list", Kind.CALL, Empty, KernelList, idempotent=True),
+    Operation("kernel.end", Kind.CALL, EndKernelRequest, Empty, idempotent=True),
+)
+
+OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
+"""Every operation by its name on the wire."""

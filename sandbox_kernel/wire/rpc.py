@@ -1,0 +1,455 @@
+"""Sans-IO multiplexer: frames on one byte stream, many calls and streams in them.
+
+A frame is ``u32 length | u8 kind | u32 call id | payload``, big-endian; the length counts what
+follows it.  `ClientConnection` and `ServerConnection` turn bytes into events and intentions into
+bytes; they hold no socket, clock or task.  `PROTOCOL.md` describes every byte.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import Enum, IntEnum
+
+from sandbox_kernel.errors import ProtocolViolationError, SandboxError
+from sandbox_kernel.wire.assembler import Assembler
+from sandbox_kernel.wire.codec import pack, unpack
+from sandbox_kernel.wire.record import Record
+from sandbox_kernel.wire.version import PROTOCOL_VERSIONS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from sandbox_kernel.wire.record import JSON
+
+__all__ = [
+    "INITIAL_CREDIT",
+    "MAX_CHANNEL_FRAME",
+    "MAX_FRAME",
+    "Call",
+    "Cancel",
+    "ChannelFrame",
+    "ClientConnection",
+    "Credit",
+    "End",
+    "Failed",
+    "FrameKind",
+    "FrameReader",
+    "Hello",
+    "Item",
+    "Result",
+    "ServerConnection",
+    "Welcome",
+    "encode_frame",
+]
+
+MAX_FRAME = 16 << 20
+"""Largest frame, in bytes, on a connection that carries calls."""
+
+MAX_CHANNEL_FRAME = (256 << 20) + (1 << 16)
+"""Largest frame, in bytes, once a connection has become a channel."""
+
+INITIAL_CREDIT = 256 << 10
+"""Bytes of stream payload the server may send before the client grants more."""
+
+_HEADER = struct.Struct(">IBI")
+_AFTER_LENGTH = 5
+
+
+class FrameKind(IntEnum):
+    """The second field of a frame."""
+
+    HELLO = 1
+    WELCOME = 2
+    CALL = 3
+    RESULT = 4
+    ITEM = 5
+    END = 6
+    ERROR = 7
+    CANCEL = 8
+    CREDIT = 9
+    INPUT = 16
+    DATA = 17
+    ACK = 18
+    CONTROL = 19
+    EVENT = 20
+
+
+_KINDS = {int(kind): kind for kind in FrameKind}
+_FIRST_CHANNEL_KIND = 16
+
+
+def encode_frame(kind: int, call: int, *parts: bytes | memoryview) -> bytes:
+    """Return one frame whose payload is the parts in order."""
+    size = sum(map(len, parts))
+    return b"".join((_HEADER.pack(_AFTER_LENGTH + size, kind, call), *parts))
+
+
+def frame_header(kind: int, call: int, size: int) -> bytes:
+    """Return the header of a frame whose payload of `size` bytes is written separately."""
+    return _HEADER.pack(_AFTER_LENGTH + size, kind, call)
+
+
+class FrameReader:
+    """Cuts a byte stream into frames."""
+
+    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+        self.max_frame = max_frame
+        self._assembler = Assembler()
+
+    @property
+    def missing(self) -> int:
+        """How many bytes to read, at least, before the next frame can be complete."""
+        return self._assembler.missing
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of an incomplete frame held back; zero at a frame boundary."""
+        return self._assembler.buffered
+
+    def feed(self, data: bytes | memoryview) -> list[tuple[FrameKind, int, memoryview]]:
+        """Return the frames that are complete now as (kind, call id, payload).
+
+        Raises
+        ------
+        ProtocolViolationError
+            A frame is too long, too short or of an unknown kind; the stream cannot be used further.
+        """
+        view = self._assembler.feed(data)
+        if view is None:
+            return []
+        frames: list[tuple[FrameKind, int, memoryview]] = []
+        position, end, need = 0, len(view), _HEADER.size
+        while end - position >= _HEADER.size:
+            length, number, call = _HEADER.unpack_from(view, position)
+            if length < _AFTER_LENGTH or length > self.max_frame:
+                raise ProtocolViolationError(f"a frame of {length} bytes")
+            kind = _KINDS.get(number)
+            if kind is None:
+                raise ProtocolViolationError(f"a frame of unknown kind {number}")
+            after = position + 4 + length
+            if after > end:
+                need = 4 + length
+                break
+            frames.append((kind, call, view[position + _HEADER.size : after]))
+            position = after
+        self._assembler.keep(view[position:], need)
+        return frames
+
+
+class Hello(Record):
+    """A client introduces itself; always the first frame."""
+
+    versions: list[int]
+    token: str
+    client: str = ""
+
+
+class Welcome(Record):
+    """The server accepts the client."""
+
+    version: int
+    sandbox_id: str
+    incarnation: str
+
+
+class Call(Record):
+    """A client asks for an operation."""
+
+    call: int
+    operation: str
+    incarnation: str | None
+    credit: int
+    params: JSON
+    body: bytes
+
+
+class Cancel(Record):
+    """A client gives a call up; unknown and finished calls are ignored."""
+
+    call: int
+
+
+class Credit(Record):
+    """A client grants `amount` more bytes to a stream."""
+
+    call: int
+    amount: int
+
+
+class Result(Record):
+    """The answer of a call that answers once, or the opening of a channel."""
+
+    call: int
+    value: JSON
+    body: bytes
+
+
+class Item(Record):
+    """One event of a stream."""
+
+    call: int
+    value: JSON
+    body: bytes
+    size: int
+
+
+class End(Record):
+    """The last word of a stream."""
+
+    call: int
+    value: JSON
+    body: bytes
+
+
+class Failed(Record):
+    """A call failed; call 0 means the whole connection."""
+
+    call: int
+    error: object
+
+
+class ChannelFrame(Record):
+    """A frame of a connection that has become a channel."""
+
+    kind: FrameKind
+    payload: object
+
+
+class _State(Enum):
+    NEW = "new"
+    OPEN = "open"
+    CHANNEL = "channel"
+
+
+class _Connection:
+    """What both ends share: the reader and the three states, which only move forward."""
+
+    def __init__(self) -> None:
+        self._reader = FrameReader()
+        self._state = _State.NEW
+
+    @property
+    def missing(self) -> int:
+        """How many bytes to read, at least, before the next frame can be complete."""
+        return self._reader.missing
+
+    @property
+    def is_channel(self) -> bool:
+        """Whether the connection carries one channel from now on."""
+        return self._state is _State.CHANNEL
+
+    def become_channel(self) -> None:
+        """Leave calls behind: from the next frame on only channel frames are legal."""
+        if self._state is not _State.OPEN:
+            raise RuntimeError("only an open connection can become a channel")
+        self._state = _State.CHANNEL
+        self._reader.max_frame = MAX_CHANNEL_FRAME
+
+    def channel_frame(self, kind: FrameKind, *parts: bytes | memoryview) -> bytes:
+        """Encode one channel frame."""
+        if self._state is not _State.CHANNEL:
+            raise RuntimeError("the connection is no channel")
+        return encode_frame(kind, 0, *parts)
+
+
+class ServerConnection(_Connection):
+    """The runtime's end of a connection.
+
+    Feed received bytes to `receive`; it returns `Hello`, `Call`, `Cancel`, `Credit` or
+    `ChannelFrame` events.  After `Hello` the owner checks token and versions, then sends what
+    `welcome` returns (or `failed` with call 0, and closes).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._credit: dict[int, int] = {}
+        self._greeted = False
+
+    def receive(
+        self, data: bytes | memoryview
+    ) -> list[Hello | Call | Cancel | Credit | ChannelFrame]:
+        """Return the events in `data`.
+
+        Raises
+        ------
+        ProtocolViolationError
+            The client broke the protocol; send `failed(0, error)` and close.
+        """
+        events: list[Hello | Call | Cancel | Credit | ChannelFrame] = []
+        for kind, call, payload in self._reader.feed(data):
+            if self._state is _State.CHANNEL:
+                if kind < _FIRST_CHANNEL_KIND:
+                    raise ProtocolViolationError(f"frame {kind.name} on a channel")
+                events.append(ChannelFrame(kind=kind, payload=payload))
+            elif not self._greeted:
+                events.append(self._hello(kind, payload))
+            else:
+                events.append(self._event(kind, call, payload))
+        return events
+
+    def _hello(self, kind: FrameKind, payload: memoryview) -> Hello:
+        if kind is not FrameKind.HELLO:
+            raise ProtocolViolationError("the first frame is not HELLO")
+        head, _ = unpack(payload)
+        versions, token = head.get("versions"), head.get("token")
+        if (
+            not isinstance(versions, list)
+            or not all(isinstance(each, int) for each in versions)
+            or not isinstance(token, str)
+        ):
+            raise ProtocolViolationError("HELLO lacks versions or token")
+        self._greeted = True
+        return Hello(versions=versions, token=token, client=str(head.get("client", ""))[:200])
+
+    def _event(self, kind: FrameKind, call: int, payload: memoryview) -> Call | Cancel | Credit:
+        if kind is FrameKind.CALL:
+            return self._call(call, payload)
+        if kind is FrameKind.CANCEL:
+            return Cancel(call=call)
+        if kind is FrameKind.CREDIT and len(payload) == 4:
+            amount = int.from_bytes(payload, "big")
+            if call in self._credit:
+                self._credit[call] += amount
+            return Credit(call=call, amount=amount)
+        raise ProtocolViolationError(f"frame {kind.name} from a client")
+
+    def _call(self, call: int, payload: memoryview) -> Call:
+        if call == 0 or call in self._credit:
+            raise ProtocolViolationError(f"call id {call} is zero or in use")
+        head, body = unpack(payload)
+        operation, incarnation = head.get("op"), head.get("incarnation")
+        credit = head.get("credit", INITIAL_CREDIT)
+        if not isinstance(operation, str) or not (
+            incarnation is None or isinstance(incarnation, str)
+        ):
+            raise ProtocolViolationError("CALL lacks op, or its incarnation is no string")
+        if not isinstance(credit, int) or not 0 <= credit < 2**32:
+            raise ProtocolViolationError("CALL has a bad credit")
+        self._credit[call] = credit
+        return Call(
+            call=call,
+            operation=operation,
+            incarnation=incarnation,
+            credit=credit,
+            params=head.get("params", {}),
+            body=body,
+        )
+
+    def welcome(self, version: int, sandbox_id: str, incarnation: str) -> bytes:
+        """Accept the client."""
+        self._state = _State.OPEN
+        head = {"version": version, "sandbox_id": sandbox_id, "incarnation": incarnation}
+        return encode_frame(FrameKind.WELCOME, 0, pack(head))
+
+    def credit(self, call: int) -> int:
+        """Bytes the stream may send now; one item may overdraw it, so that any size passes."""
+        return self._credit.get(call, 0)
+
+    def result(self, call: int, value: dict[str, Any], body: bytes = b"") -> bytes:
+        """Answer a call."""
+        self._credit.pop(call, None)
+        return encode_frame(FrameKind.RESULT, call, pack(value, body))
+
+    def item(self, call: int, value: dict[str, Any], body: bytes = b"") -> bytes:
+        """Send one event of a stream and charge its credit."""
+        payload = pack(value, body)
+        if call in self._credit:
+            self._credit[call] -= len(payload)
+        return encode_frame(FrameKind.ITEM, call, payload)
+
+    def end(self, call: int, value: dict[str, Any], body: bytes = b"") -> bytes:
+        """End a stream."""
+        self._credit.pop(call, None)
+        return encode_frame(FrameKind.END, call, pack(value, body))
+
+    def failed(self, call: int, error: SandboxError) -> bytes:
+        """End a call, or with call 0 the connection, with an error."""
+        self._credit.pop(call, None)
+        return encode_frame(FrameKind.ERROR, call, pack(error.to_wire()))
+
+
+class ClientConnection(_Connection):
+    """The client's end of a connection.
+
+    `hello` may be followed by calls at once, without waiting for the `Welcome`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last_call = 0
+
+    def hello(self, token: str, client: str) -> bytes:
+        """Introduce this client; must be the first bytes sent."""
+        self._state = _State.OPEN
+        head = {"versions": list(PROTOCOL_VERSIONS), "token": token, "client": client}
+        return encode_frame(FrameKind.HELLO, 0, pack(head))
+
+    def call(
+        self,
+        operation: str,
+        params: dict[str, Any],
+        body: bytes = b"",
+        *,
+        incarnation: str | None = None,
+        credit: int = INITIAL_CREDIT,
+    ) -> tuple[int, bytes]:
+        """Return the new call's id and the bytes that ask for it."""
+        self._last_call = self._last_call % 0xFFFFFFFF + 1
+        head: dict[str, Any] = {"op": operation, "params": params}
+        if incarnation is not None:
+            head["incarnation"] = incarnation
+        if credit != INITIAL_CREDIT:
+            head["credit"] = credit
+        return self._last_call, encode_frame(FrameKind.CALL, self._last_call, pack(head, body))
+
+    def cancel(self, call: int) -> bytes:
+        """Give a call up."""
+        return encode_frame(FrameKind.CANCEL, call)
+
+    def grant(self, call: int, amount: int) -> bytes:
+        """Let a stream send `amount` more bytes."""
+        return encode_frame(FrameKind.CREDIT, call, amount.to_bytes(4, "big"))
+
+    def receive(
+        self, data: bytes | memoryview
+    ) -> list[Welcome | Result | Item | End | Failed | ChannelFrame]:
+        """Return the events in `data`.
+
+        Raises
+        ------
+        ProtocolViolationError
+            The server broke the protocol; close the connection.
+        """
+        events: list[Welcome | Result | Item | End | Failed | ChannelFrame] = []
+        for kind, call, payload in self._reader.feed(data):
+            if kind >= _FIRST_CHANNEL_KIND:
+                if self._state is not _State.CHANNEL:
+                    raise ProtocolViolationError(f"frame {kind.name} outside a channel")
+                events.append(ChannelFrame(kind=kind, payload=payload))
+                continue
+            value, body = unpack(payload)
+            if kind is FrameKind.RESULT:
+                events.append(Result(call=call, value=value, body=body))
+            elif kind is FrameKind.ITEM:
+                events.append(Item(call=call, value=value, body=body, size=len(payload)))
+            elif kind is FrameKind.END:
+                events.append(End(call=call, value=value, body=body))
+            elif kind is FrameKind.ERROR:
+                events.append(Failed(call=call, error=SandboxError.from_wire(value)))
+            elif kind is FrameKind.WELCOME:
+                events.append(self._welcome(value))
+            else:
+                raise ProtocolViolationError(f"frame {kind.name} from a server")
+        return events
+
+    @staticmethod
+    def _welcome(value: dict[str, Any]) -> Welcome:
+        version = value.get("version")
+        if version not in PROTOCOL_VERSIONS:
+            raise ProtocolViolationError("WELCOME with a version that was not offered")
+        return Welcome(
+            version=version,
+            sandbox_id=str(value.get("sandbox_id", "")),
+            incarnation=str(value.get("incarnation", "")),
+        )
