@@ -1,0 +1,1 @@
+"""Isolation engines; see README.md for the boundary."""

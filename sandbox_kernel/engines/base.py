@@ -1,0 +1,254 @@
+"""What an engine is: four verbs over a specification, and the records they exchange.
+
+Everything here is synchronous and light to import: the kernel relay starts sandboxes and must not
+pay for an event loop.  Async callers run these verbs in a thread.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+__all__ = [
+    "Engine",
+    "FolderMode",
+    "Instance",
+    "Launch",
+    "Limits",
+    "Probe",
+    "Reached",
+    "SandboxSpec",
+    "StateLayout",
+]
+
+
+class FolderMode(StrEnum):
+    """How the notebook's folder appears in the sandbox, at its own path."""
+
+    OVERLAY = "overlay"
+    """Reads see the host's files; writes stay in the sandbox's own layer."""
+    READ = "read"
+    WRITE = "write"
+    NONE = "none"
+
+
+class Reached(StrEnum):
+    """How far a limit holds."""
+
+    HARD = "hard"
+    """For the sandbox as a whole, by the kernel."""
+    PER_PROCESS = "per process"
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits a caller asks for; None asks for nothing.
+
+    Parameters
+    ----------
+    memory_bytes : int, optional
+        Memory of the whole sandbox.
+    cpus : float, optional
+        Processor time, in cores.
+    processes : int, optional
+        Processes and threads at one time.
+    file_bytes : int, optional
+        Largest file a program may write.
+    """
+
+    memory_bytes: int | None = None
+    cpus: float | None = None
+    processes: int | None = None
+    file_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxSpec:
+    """What a sandbox shall be, whatever the engine.
+
+    Parameters
+    ----------
+    network : bool
+        Whether programs reach the network; off by default.
+    notebook_folder : Path, optional
+        Absolute path of the folder to show at its own path.
+    folder_mode : FolderMode
+        How it is shown.
+    python_prefix, python_base_prefix : str
+        The Python environment to show read-only, with a writable layer over it.
+    keep_packages : bool
+        Whether what pip installs inside persists with the sandbox, or vanishes when it stops.
+    env : mapping of str to str
+        Added to the environment of every program in the sandbox.
+    limits : Limits
+        Asked-for limits; one that the engine cannot enforce is refused.
+    accept_weaker_limits : bool
+        Accept a weaker form (per process, or none) of a limit asked for.
+    allow_ptrace : bool
+        Allow debuggers and tracers inside (gdb, strace, py-spy).
+    sleep_after : float, optional
+        Idle seconds until the sandbox sleeps; None never.
+    keep_alive : bool
+        Never sleep, whatever `sleep_after` says.
+    """
+
+    network: bool = False
+    notebook_folder: Path | None = None
+    folder_mode: FolderMode = FolderMode.OVERLAY
+    python_prefix: str = sys.prefix
+    python_base_prefix: str = sys.base_prefix
+    keep_packages: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    accept_weaker_limits: bool = False
+    allow_ptrace: bool = False
+    sleep_after: float | None = 600.0
+    keep_alive: bool = False
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    """Where one lifetime of a sandbox keeps its files on the host; all of it mode 0700.
+
+    The manager creates the root and removes it at destroy; engines create what they need below.
+    """
+
+    root: Path
+
+    @property
+    def workspace(self) -> Path:
+        """Shown as /workspace; persists."""
+        return self.root / "workspace"
+
+    @property
+    def home(self) -> Path:
+        """Shown as the home folder; persists."""
+        return self.root / "home"
+
+    @property
+    def folder(self) -> Path:
+        """Holds ``upper`` and ``work``, the layer over the notebook's folder; persists."""
+        return self.root / "folder"
+
+    @property
+    def packages(self) -> Path:
+        """Holds the layer over the Python environment where `keep_packages` is on."""
+        return self.root / "packages"
+
+    @property
+    def spool(self) -> Path:
+        """Where process output that outgrows memory is kept while its process is known."""
+        return self.root / "spool"
+
+    @property
+    def run(self) -> Path:
+        """Socket, lock and log of the present incarnation; never shown inside."""
+        return self.root / "run"
+
+    @property
+    def socket(self) -> Path:
+        """The runtime's frame door."""
+        return self.run / "runtime.sock"
+
+    @property
+    def lock(self) -> Path:
+        """Locked (flock) by the living runtime."""
+        return self.run / "alive.lock"
+
+    @property
+    def log(self) -> Path:
+        """What engine and runtime wrote to standard error since the last start."""
+        return self.run / "runtime.log"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One start: which sandbox, made how, with which secret."""
+
+    sandbox_id: str
+    lifetime: str
+    token: str
+    spec: SandboxSpec
+    layout: StateLayout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instance:
+    """A started sandbox as the engine will need to find it again; all JSON values.
+
+    Parameters
+    ----------
+    engine : str
+        The engine's name.
+    socket : str
+        Path of the unix socket the runtime listens on.
+    data : dict
+        The engine's own facts (process ids with start times, boot id, control groups, ...).
+    isolation : dict of str to str
+        What separates the sandbox, for people: ``{"network": "off", ...}``.
+    limits : dict of str to str
+        Each limit with how far it holds, a `Reached` value.
+    notices : list of str
+        What was not given as asked, in sentences, such as a notebook folder that was refused.
+    """
+
+    engine: str
+    socket: str
+    data: dict[str, Any]
+    isolation: dict[str, str]
+    limits: dict[str, str]
+    notices: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """Whether an engine works on this machine, found out by trying."""
+
+    engine: str
+    works: bool
+    cause: str = ""
+    """Why not, in plain words."""
+    mend: str = ""
+    """What to do about it."""
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """Starts and stops isolated runtimes; holds no state of its own."""
+
+    name: str
+
+    def probe(self) -> Probe:
+        """Find out by trying whether this engine works here; takes well under a second."""
+        ...
+
+    def start(self, launch: Launch) -> Instance:
+        """Start the runtime and return as soon as its socket takes connections.
+
+        Raises
+        ------
+        EngineUnavailableError
+            The engine cannot work on this machine.
+        EngineStartError
+            The runtime did not come up; nothing is left behind.
+        LimitNotEnforceableError
+            A limit cannot be enforced and `accept_weaker_limits` is off.
+        """
+        ...
+
+    def is_alive(self, instance: Instance, layout: StateLayout) -> bool:
+        """Whether the runtime of this instance still runs; cannot be fooled by a reused pid."""
+        ...
+
+    def stop(self, instance: Instance, layout: StateLayout, *, grace: float) -> None:
+        """End every process of the instance and remove what the engine made for it.
+
+        The caller has asked the runtime to shut down already or does not want to; after `grace`
+        seconds everything is killed.  Returns when nothing of it is left; a second call is fine.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Ways to reach a runtime; see README.md for the boundary."""
