@@ -209,8 +209,9 @@ class LimitNotEnforceableError(SandboxConfigurationError):
 
     def __init__(self, limit: str, engine: str, reached: str, reason: str) -> None:
         super().__init__(
-            f"The {engine} engine cannot enforce the limit {limit!r} here (reached: {reached}): {reason}.",
-            hint=f"Leave {limit!r} out, or accept the weaker form with accept_weaker_limits = True.",
+            f"The {engine} engine cannot enforce the limit {limit!r} here"
+            f" (reached: {reached}): {reason}.",
+            hint=f"Leave {limit!r} out, or accept less with accept_weaker_limits = True.",
             context={"limit": limit, "engine": engine, "reached": reached},
         )
 
@@ -283,7 +284,7 @@ class StorageFullError(SandboxStateError):
     def __init__(self, path: str, action: str) -> None:
         super().__init__(
             f"Cannot {action} {path}: no space is left on its disk.",
-            hint="Free space there ('jupyter sandbox list', 'jupyter sandbox destroy ID'), then try again.",
+            hint="Free space there ('jupyter sandbox destroy ID'), then try again.",
             context={"path": path, "action": action},
         )
 
@@ -533,7 +534,7 @@ class InvalidProcessCursorError(OperationError):
     def __init__(self, process_id: str) -> None:
         super().__init__(
             f"The cursor does not belong to process {process_id[:80]!r}.",
-            hint="Pass a cursor that an event of this process carried, or none to start at the beginning.",
+            hint="Pass a cursor that an event of this process carried, or none for the beginning.",
             context={"process_id": process_id[:80]},
         )
 

@@ -50,7 +50,7 @@ def _refuse_constant(name: str) -> None:
 
 def body_field(cls: type[Record]) -> str | None:
     """Return the name of the class's ``bytes`` field, or None."""
-    for name, kind in cls._fields.items():
+    for name, kind in cls.FIELDS.items():
         if kind in ("bytes", "bytes | None"):
             return name
     return None
@@ -64,14 +64,14 @@ def encode(record: Record) -> tuple[dict[str, Any], bytes]:
     """
     value: dict[str, Any] = {}
     body = b""
-    for name, kind in record._fields.items():
+    for name, kind in record.FIELDS.items():
         item = record.__dict__[name]
         if kind in ("bytes", "bytes | None"):
             if item is not None:
                 value["body"] = True
                 body = item
             continue
-        if name in record._defaults and item == record._defaults[name]:
+        if name in record.DEFAULTS and item == record.DEFAULTS[name]:
             continue
         value[name] = _to_json(item)
     return value, body
@@ -101,15 +101,15 @@ def decode(cls: type[R], value: object, body: bytes = b"") -> R:
     if not isinstance(value, dict):
         raise ValidationFailedError(cls.__name__, "must be an object")
     fields: dict[str, Any] = {}
-    for name, kind in cls._fields.items():
+    for name, kind in cls.FIELDS.items():
         if kind in ("bytes", "bytes | None"):
             if value.get("body") is True:
                 fields[name] = body
-            elif name not in cls._defaults:
+            elif name not in cls.DEFAULTS:
                 raise ValidationFailedError(name, "is missing")
         elif name in value:
             fields[name] = _check(name, kind, value[name], 0)
-        elif name not in cls._defaults:
+        elif name not in cls.DEFAULTS:
             raise ValidationFailedError(name, "is missing")
     return cls(**fields)
 

@@ -145,7 +145,7 @@ class ExecResult(Record):
     duration: float
     timed_out: bool = False
     reason: str | None = None
-    """Why it was killed, where the engine can tell: ``memory_limit``, ``timeout``, ``cancelled``."""
+    """Why it was killed, where that is known: ``memory_limit``, ``timeout``, ``cancelled``."""
 
 
 class ProcessInfo(Record):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, dataclass_transform
+    from typing import Any, ClassVar, dataclass_transform
 
     JSON = Any  # a JSON value of any shape; named for annotations only
 else:
@@ -33,29 +33,29 @@ class Record:
     types it documents may be used.  Two records are equal when class and all fields are.
     """
 
-    _fields: dict[str, str] = {}
-    _defaults: dict[str, Any] = {}
+    FIELDS: ClassVar[dict[str, str]] = {}
+    DEFAULTS: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         own = {
             name: kind
-            for name, kind in cls.__dict__.get("__annotations__", {}).items()
-            if not name.startswith("_")
+            for name, kind in cls.__annotations__.items()
+            if not kind.startswith("ClassVar")
         }
-        cls._fields = {**cls._fields, **own}
-        cls._defaults = {name: getattr(cls, name) for name in cls._fields if hasattr(cls, name)}
+        cls.FIELDS = {**cls.FIELDS, **own}
+        cls.DEFAULTS = {name: getattr(cls, name) for name in cls.FIELDS if hasattr(cls, name)}
         RECORDS[cls.__name__] = cls
 
     if not TYPE_CHECKING:
 
         def __init__(self, **values) -> None:  # noqa: ANN003
-            fields = self._fields
+            fields = self.FIELDS
             for name in values:
                 if name not in fields:
                     raise TypeError(f"{type(self).__name__} has no field {name!r}")
             mine = self.__dict__
-            mine.update(self._defaults)
+            mine.update(self.DEFAULTS)
             mine.update(values)
             if len(mine) != len(fields):
                 missing = [name for name in fields if name not in mine]
@@ -74,5 +74,5 @@ class Record:
         return hash((type(self), repr(self)))
 
     def __repr__(self) -> str:
-        inner = ", ".join(f"{name}={self.__dict__[name]!r}" for name in self._fields)
+        inner = ", ".join(f"{name}={self.__dict__[name]!r}" for name in self.FIELDS)
         return f"{type(self).__name__}({inner})"
