@@ -181,12 +181,18 @@ class InvalidSandboxIdError(SandboxConfigurationError):
 
     code = "INVALID_SANDBOX_ID"
 
-    def __init__(self, sandbox_id: str, rule: str) -> None:
+    def __init__(self, sandbox_id: str, rule: str, *, code: str = "INVALID_SANDBOX_ID") -> None:
         super().__init__(
             f"{sandbox_id[:80]!r} is not a sandbox id: {rule}.",
-            hint="Use 1 to 63 letters, digits and inner hyphens, such as 'my-sandbox'.",
+            hint="Use 1 to 63 lower-case letters, digits and inner hyphens, such as 'my-sandbox'.",
             context={"sandbox_id": sandbox_id[:80], "rule": rule},
         )
+        self.code = code
+
+
+# Which of the rules was broken; a caller acts on all of them in the same way.
+for _code in ("INVALID_SANDBOX_ID_LENGTH", "INVALID_SANDBOX_ID_HYPHENS", "RESERVED_SANDBOX_ID"):
+    _BY_CODE[_code] = InvalidSandboxIdError
 
 
 class NotebookFolderRefusedError(SandboxConfigurationError):
