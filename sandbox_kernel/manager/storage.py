@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,7 +15,7 @@ __all__ = ["make_private_folder", "storage_errors", "write_private_file"]
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _MENDS = {
-    errno.EROFS: "Its file system is mounted read-only; point JUPYTER_DATA_DIR to a writable folder.",
+    errno.EROFS: "Its file system is read-only; point JUPYTER_DATA_DIR to a writable folder.",
     errno.ENOTDIR: "Something that is no folder is in the way; move it aside.",
     errno.ELOOP: "A symbolic link is in the way; move it aside.",
     errno.EIO: "The disk reports an error; look at the system's log.",
@@ -49,8 +50,8 @@ def make_private_folder(path: str | os.PathLike[str]) -> None:
 
 
 def write_private_file(path: str | os.PathLike[str], content: bytes) -> None:
-    """Replace a file in one step, mode 0600: readers see the old or the new content, never a part."""
-    draft = f"{os.fspath(path)}.{os.getpid()}.draft"
+    """Replace a file in one step, mode 0600: readers see old or new content, never a part."""
+    draft = f"{os.fspath(path)}.{threading.get_native_id()}.draft"
     with storage_errors(path, "write"):
         descriptor = os.open(
             draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600

@@ -1,0 +1,596 @@
+"""The verbs over sandboxes: ensure, lookup, list, stop, destroy, gc.
+
+Any number of processes of one user may each have a `Manager`: the truth is the registry on disk
+and what the engine finds, and one lock per id keeps them from acting on a sandbox at the same time.
+Before anything is started the intention is written down, so that whoever comes after a crash at
+any point knows what may be lying about.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from sandbox_kernel.engines.base import Engine, Instance, Launch, SandboxSpec, StateLayout
+from sandbox_kernel.errors import EngineStartError, SandboxBusyError, SandboxError
+from sandbox_kernel.manager import locks
+from sandbox_kernel.manager.doorbell import call_once
+from sandbox_kernel.manager.engine_choice import load_engine, resolve_engine_name
+from sandbox_kernel.manager.identity import check_sandbox_id, new_lifetime, new_token
+from sandbox_kernel.manager.lifecycle import Event, State, Step, advance, steps_to_running
+from sandbox_kernel.manager.registry import Entry, Registry
+from sandbox_kernel.manager.settings import Settings, load_settings
+from sandbox_kernel.manager.storage import make_private_folder, storage_errors, write_private_file
+from sandbox_kernel.manager.trees import remove_tree
+from sandbox_kernel.transports.endpoint import Endpoint
+from sandbox_kernel.wire.operations import ConfigureRequest, ShutdownRequest
+
+__all__ = ["Manager", "Running", "SandboxInfo"]
+
+log = logging.getLogger(__name__)
+
+_LABEL = "sandbox.json"
+_ANSWER_TIMEOUT = 2.0
+_ORPHAN_TIMEOUT = 10.0
+_IDLE_RULES = frozenset({"sleep_after", "keep_alive"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A sandbox that runs, and how to reach it."""
+
+    sandbox_id: str
+    lifetime: str
+    endpoint: Endpoint
+    instance: Instance
+    spec: SandboxSpec
+    """What it was started with; it may differ from what was asked for, see `notices`."""
+    layout: StateLayout
+    started: bool
+    """Whether this call started it."""
+    notices: list[str] = field(default_factory=list)
+    """What is not as asked, in sentences for people."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxInfo:
+    """What is known of a sandbox, whether it runs or not."""
+
+    sandbox_id: str
+    lifetime: str
+    state: str
+    """``running`` or ``stopped``."""
+    engine: str
+    spec: SandboxSpec
+    instance: Instance | None
+    created_at: float
+    started_at: float | None
+    ephemeral: bool
+    layout: StateLayout
+
+
+class Manager:
+    """Starts, finds and ends the sandboxes of this user.
+
+    Constructing one does no I/O apart from reading the configuration; every method may be called
+    from any thread.
+
+    Parameters
+    ----------
+    settings : Settings, optional
+        By default those of `load_settings`.
+    engines : mapping of str to Engine, optional
+        Engines to use under these names instead of the installed ones.
+    """
+
+    def __init__(
+        self, settings: Settings | None = None, *, engines: Mapping[str, Engine] | None = None
+    ) -> None:
+        self.settings = settings if settings is not None else load_settings()
+        self._data = self.settings.data_dir
+        self._engines: dict[str, Engine] = dict(engines or {})
+        self._registry = Registry(self._data / "registry.sqlite3", self._found_folders)
+        self._is_prepared = False
+
+    def close(self) -> None:
+        """Close the registry; sandboxes run on, and the next use opens it again."""
+        self._registry.close()
+
+    # --- the verbs ---
+
+    def ensure(
+        self,
+        sandbox_id: str,
+        spec: SandboxSpec | None = None,
+        *,
+        changes: Mapping[str, Any] | None = None,
+        ephemeral: bool = False,
+    ) -> Running:
+        """Return the running sandbox of this id; create or start it when it does not run.
+
+        Two callers at once, of one process or of several, get the same sandbox.  When a start
+        fails, all who waited for it get its error; the next call tries anew.
+
+        Parameters
+        ----------
+        sandbox_id : str
+            See `check_sandbox_id` for the rules.
+        spec : SandboxSpec, optional
+            What it shall be.  By default what it was at its last start, or what the settings say.
+            One that runs already goes on as it is, and the differences are in `Running.notices`;
+            `sleep_after` and `keep_alive` are changed on the spot.
+        changes : mapping, optional
+            Fields of the specification that shall differ from the default one.
+        ephemeral : bool
+            A new sandbox goes, with its files, once it no longer runs (see `gc`).
+
+        Raises
+        ------
+        InvalidSandboxIdError
+            The id breaks a rule.
+        EngineUnavailableError, EngineStartError, LimitNotEnforceableError
+            The engine could not start it; nothing of the attempt is left.
+        SandboxBusyError
+            Another process is starting or stopping it for longer than `start_timeout`.
+        StorageError, StorageFullError
+            The manager's files cannot be used.
+        """
+        name = check_sandbox_id(sandbox_id)
+        self._prepare()
+        entry = self._registry.get(name)
+        if entry is not None and entry.state is State.RUNNING:
+            wanted = self._wanted(entry, spec, changes)
+            if not _idle_rules_differ(entry.spec, wanted) and self._is_alive(entry):
+                return self._running(entry, wanted, started=False)
+        seen = self._registry.failures(name).count
+        with locks.hold(self._locks, name, timeout=self.settings.start_timeout):
+            entry = self._registry.get(name)
+            wanted = self._wanted(entry, spec, changes)
+            state = entry.state if entry is not None else State.ABSENT
+            alive = entry is not None and entry.state is State.RUNNING and self._is_alive(entry)
+            steps = steps_to_running(state, alive=alive)
+            if not steps and entry is not None:
+                return self._running(self._reconfigured(entry, wanted), wanted, started=False)
+            failures = self._registry.failures(name)
+            if failures.error is not None and failures.count > seen:
+                # The start that we waited for has failed; it was ours as much as its caller's.
+                raise failures.error
+            for step in steps:
+                match step:
+                    case Step.CLEAN if entry is not None:
+                        entry = self._stopped(entry, grace=0.0)
+                    case Step.FINISH_DESTROY if entry is not None:
+                        self._ended(entry)
+                        entry = None
+                    case Step.CREATE:
+                        entry = self._created(name, wanted, ephemeral=ephemeral)
+                    case Step.START if entry is not None:
+                        is_new = Step.CREATE in steps
+                        entry = self._started(replace(entry, spec=wanted), is_new=is_new)
+            assert entry is not None  # noqa: S101  every list of steps ends with START
+            return self._running(entry, wanted, started=True)
+
+    def lookup(self, sandbox_id: str) -> SandboxInfo | None:
+        """Return what is known of a sandbox, or None; never starts or changes anything."""
+        name = check_sandbox_id(sandbox_id)
+        if not self._data.is_dir():
+            return None
+        entry = self._registry.get(name)
+        return None if entry is None or entry.state is State.DESTROYING else self._info(entry)
+
+    def list(self) -> list[SandboxInfo]:
+        """Return every sandbox, by id; never starts or changes anything."""
+        if not self._data.is_dir():
+            return []
+        entries = self._registry.all()
+        return [self._info(entry) for entry in entries if entry.state is not State.DESTROYING]
+
+    def stop(self, sandbox_id: str, *, grace: float = 5.0) -> None:
+        """End every process of a sandbox; its files stay, and the next `ensure` starts it again.
+
+        Returns when nothing of it runs.  One that does not run, or is not known, is fine.
+
+        Parameters
+        ----------
+        grace : float
+            Seconds the programs have to end by themselves after SIGTERM.
+        """
+        name = check_sandbox_id(sandbox_id)
+        if not self._data.is_dir() or self._registry.get(name) is None:
+            return
+        self._prepare()
+        with locks.hold(self._locks, name, timeout=self.settings.start_timeout):
+            entry = self._registry.get(name)
+            if entry is None or entry.state is State.STOPPED:
+                return
+            if entry.state is State.DESTROYING:
+                self._ended(entry)
+                return
+            self._stopped(entry, grace=grace)
+
+    def destroy(self, sandbox_id: str) -> None:
+        """End a sandbox and remove its files; the id is free at once, for a new lifetime.
+
+        Concurrent calls share one teardown, and one that is not known is fine.
+
+        Raises
+        ------
+        StorageError
+            Some file could not be removed; the sandbox is gone all the same, and `gc` tries again.
+        """
+        name = check_sandbox_id(sandbox_id)
+        if not self._data.is_dir() or self._registry.get(name) is None:
+            return
+        self._prepare()
+        with locks.hold(self._locks, name, timeout=self.settings.start_timeout) as lock:
+            entry = self._registry.get(name)
+            if entry is None:
+                return
+            self._ended(entry)
+            lock.forget_file()
+        # Outside the lock: a huge tree must not keep the id's next lifetime waiting.
+        self._remove_files(entry.lifetime)
+
+    def gc(self) -> tuple[str, ...]:
+        """Clean up after crashes and sleeps, and return the ids of the sandboxes that went.
+
+        Ends what half-done starts and stops left, removes ephemeral sandboxes that no longer run,
+        and the files of destroyed ones.  What is busy or fails is left for the next time, with a
+        warning in the log.
+        """
+        if not self._data.is_dir():
+            return ()
+        self._prepare()
+        gone = []
+        for entry in self._registry.all():
+            try:
+                if self._tidy(entry.sandbox_id):
+                    gone.append(entry.sandbox_id)
+            except SandboxBusyError:
+                continue
+            except SandboxError as error:
+                log.warning("sandbox %s: not cleaned up: %s", entry.sandbox_id, error)
+        for leftover in self._registry.leftovers():
+            try:
+                self._remove_files(leftover.lifetime)
+            except SandboxError as error:
+                log.warning("sandbox %s: files stay: %s", leftover.sandbox_id, error)
+        return tuple(gone)
+
+    # --- one step each; the caller holds the lock of the id ---
+
+    def _created(self, sandbox_id: str, spec: SandboxSpec, *, ephemeral: bool) -> Entry:
+        return Entry(
+            sandbox_id=sandbox_id,
+            lifetime=new_lifetime(),
+            state=advance(State.ABSENT, Event.CREATE),
+            engine=resolve_engine_name(self.settings.engine),
+            spec=spec,
+            ephemeral=ephemeral,
+            token=None,
+            instance=None,
+            created_at=time.time(),
+            started_at=None,
+        )
+
+    def _started(self, entry: Entry, *, is_new: bool) -> Entry:
+        name = resolve_engine_name(self.settings.engine)
+        engine = self._engine(name)
+        layout = self._layout(entry.lifetime)
+        starting = replace(
+            entry,
+            state=advance(entry.state, Event.START),
+            engine=name,
+            token=new_token(),
+            instance=None,
+            started_at=None,
+        )
+        assert starting.token is not None  # noqa: S101  made three lines above
+        instance = None
+        try:
+            self._registry.put(starting)
+            self._make_root(starting, layout)
+            self._end_orphan(starting, engine, layout)
+            instance = engine.start(
+                Launch(
+                    sandbox_id=entry.sandbox_id,
+                    lifetime=entry.lifetime,
+                    token=starting.token,
+                    spec=entry.spec,
+                    layout=layout,
+                )
+            )
+            running = replace(
+                starting,
+                state=advance(starting.state, Event.STARTED),
+                instance=instance,
+                started_at=time.time(),
+            )
+            self._registry.put(running)
+        except SandboxError as error:
+            self._give_up(starting, error, engine, instance, is_new=is_new)
+            raise
+        log.info("sandbox %s: started on %s", entry.sandbox_id, name)
+        return running
+
+    def _give_up(
+        self,
+        starting: Entry,
+        error: SandboxError,
+        engine: Engine,
+        instance: Instance | None,
+        *,
+        is_new: bool,
+    ) -> None:
+        """Leave nothing of a failed start; what fails here is found again by its state."""
+        try:
+            if instance is not None:
+                engine.stop(instance, self._layout(starting.lifetime), grace=0.0)
+            self._registry.add_failure(starting.sandbox_id, error)
+            if is_new:
+                self._registry.remove(starting)
+                self._remove_files(starting.lifetime)
+            else:
+                state = advance(starting.state, Event.FAILED)
+                self._registry.put(replace(starting, state=state, token=None))
+        except SandboxError as second:
+            log.warning("sandbox %s: after a failed start: %s", starting.sandbox_id, second)
+
+    def _stopped(self, entry: Entry, *, grace: float) -> Entry:
+        stopping = replace(entry, state=advance(entry.state, Event.STOP))
+        self._registry.put(stopping)
+        self._end_processes(stopping, grace=grace)
+        remove_tree(self._layout(entry.lifetime).spool)
+        stopped = replace(
+            stopping,
+            state=advance(stopping.state, Event.STOPPED),
+            token=None,
+            instance=None,
+            started_at=None,
+        )
+        self._registry.put(stopped)
+        log.info("sandbox %s: stopped", entry.sandbox_id)
+        return stopped
+
+    def _ended(self, entry: Entry) -> None:
+        destroying = replace(entry, state=advance(entry.state, Event.DESTROY))
+        self._registry.put(destroying)
+        self._end_processes(destroying, grace=0.0)
+        advance(destroying.state, Event.DESTROYED)
+        self._registry.remove(destroying)
+        log.info("sandbox %s: destroyed", entry.sandbox_id)
+
+    def _end_processes(self, entry: Entry, *, grace: float) -> None:
+        engine = self._engine(entry.engine)
+        layout = self._layout(entry.lifetime)
+        if entry.instance is not None:
+            if grace > 0 and self._is_alive(entry):
+                self._ask_to_shut_down(entry, grace)
+            engine.stop(entry.instance, layout, grace=grace)
+        self._end_orphan(entry, engine, layout)
+
+    def _ask_to_shut_down(self, entry: Entry, grace: float) -> None:
+        try:
+            call_once(
+                self._endpoint(entry),
+                "runtime.shutdown",
+                ShutdownRequest(grace=grace),
+                timeout=_ANSWER_TIMEOUT,
+            )
+        except SandboxError as error:
+            log.debug("sandbox %s: does not shut down by itself: %s", entry.sandbox_id, error)
+
+    def _end_orphan(self, entry: Entry, engine: Engine, layout: StateLayout) -> None:
+        """End a runtime that no record names: its starter died before it could write one."""
+        if not _is_locked(layout.lock):
+            return
+        if entry.token is not None and layout.socket.exists():
+            self._ask_to_shut_down(entry, 0.0)
+        deadline = time.monotonic() + _ORPHAN_TIMEOUT
+        while _is_locked(layout.lock):
+            if time.monotonic() > deadline:
+                raise EngineStartError(
+                    engine.name,
+                    entry.sandbox_id,
+                    f"a runtime of an earlier start holds {layout.lock} and does not end",
+                )
+            time.sleep(0.01)
+
+    def _reconfigured(self, entry: Entry, wanted: SandboxSpec) -> Entry:
+        if not _idle_rules_differ(entry.spec, wanted):
+            return entry
+        # None in the request means "as it is"; a sandbox that never sleeps is kept alive.
+        request = ConfigureRequest(
+            sleep_after=wanted.sleep_after,
+            keep_alive=wanted.keep_alive or wanted.sleep_after is None,
+        )
+        call_once(self._endpoint(entry), "runtime.configure", request, timeout=_ANSWER_TIMEOUT)
+        spec = replace(entry.spec, sleep_after=wanted.sleep_after, keep_alive=wanted.keep_alive)
+        changed = replace(entry, spec=spec)
+        self._registry.put(changed)
+        return changed
+
+    def _tidy(self, sandbox_id: str) -> bool:
+        """Bring one id into a resting state; whether it went for good."""
+        with locks.hold(self._locks, sandbox_id, timeout=0.0) as lock:
+            entry = self._registry.get(sandbox_id)
+            if entry is None or (entry.state is State.RUNNING and self._is_alive(entry)):
+                return False
+            if entry.ephemeral or entry.state is State.DESTROYING:
+                self._ended(entry)
+                lock.forget_file()
+            elif entry.state is not State.STOPPED:
+                self._stopped(entry, grace=0.0)
+                return False
+            else:
+                return False
+        self._remove_files(entry.lifetime)
+        return True
+
+    # --- files ---
+
+    @property
+    def _locks(self) -> Path:
+        return self._data / "locks"
+
+    def _layout(self, lifetime: str) -> StateLayout:
+        return StateLayout(self._data / "sandboxes" / lifetime)
+
+    def _prepare(self) -> None:
+        if self._is_prepared and self._locks.is_dir():
+            return
+        for folder in (self._data, self._locks, self._data / "sandboxes"):
+            make_private_folder(folder)
+        self._is_prepared = True
+
+    def _make_root(self, entry: Entry, layout: StateLayout) -> None:
+        make_private_folder(layout.root)
+        label = {
+            "sandbox_id": entry.sandbox_id,
+            "ephemeral": entry.ephemeral,
+            "created_at": entry.created_at,
+        }
+        write_private_file(layout.root / _LABEL, json.dumps(label).encode())
+
+    def _remove_files(self, lifetime: str) -> None:
+        remove_tree(self._layout(lifetime).root)
+        self._registry.forget_leftover(lifetime)
+
+    def _found_folders(self) -> Iterator[Entry]:
+        """Yield the sandboxes whose folders are there although the registry is new."""
+        try:
+            folders = sorted((self._data / "sandboxes").iterdir())
+        except OSError:
+            return
+        for folder in folders:
+            try:
+                label = json.loads((folder / _LABEL).read_bytes())
+                sandbox_id = check_sandbox_id(label["sandbox_id"])
+                created_at = float(label["created_at"])
+                ephemeral = bool(label["ephemeral"])
+            except (OSError, ValueError, KeyError, TypeError, SandboxError):
+                continue
+            log.warning("sandbox %s: found again in %s", sandbox_id, folder)
+            yield Entry(
+                sandbox_id=sandbox_id,
+                lifetime=folder.name,
+                state=State.STOPPED,
+                engine=resolve_engine_name(self.settings.engine),
+                spec=self.settings.spec(),
+                ephemeral=ephemeral,
+                token=None,
+                instance=None,
+                created_at=created_at,
+                started_at=None,
+            )
+
+    # --- looking ---
+
+    def _engine(self, name: str) -> Engine:
+        engine = self._engines.get(name)
+        if engine is None:
+            engine = self._engines[name] = load_engine(name, self.settings)
+        return engine
+
+    def _is_alive(self, entry: Entry) -> bool:
+        if entry.instance is None:
+            return False
+        return self._engine(entry.engine).is_alive(entry.instance, self._layout(entry.lifetime))
+
+    def _endpoint(self, entry: Entry) -> Endpoint:
+        socket = entry.instance.socket if entry.instance is not None else None
+        return Endpoint(
+            sandbox_id=entry.sandbox_id,
+            socket=socket or str(self._layout(entry.lifetime).socket),
+            token=entry.token or "",
+        )
+
+    def _wanted(
+        self,
+        entry: Entry | None,
+        spec: SandboxSpec | None,
+        changes: Mapping[str, Any] | None,
+    ) -> SandboxSpec:
+        if spec is None:
+            has_own = entry is not None and entry.state is not State.DESTROYING
+            spec = entry.spec if entry is not None and has_own else self.settings.spec()
+        return replace(spec, **changes) if changes else spec
+
+    def _running(self, entry: Entry, wanted: SandboxSpec, *, started: bool) -> Running:
+        assert entry.instance is not None  # noqa: S101  callers pass entries that run
+        return Running(
+            sandbox_id=entry.sandbox_id,
+            lifetime=entry.lifetime,
+            endpoint=self._endpoint(entry),
+            instance=entry.instance,
+            spec=entry.spec,
+            layout=self._layout(entry.lifetime),
+            started=started,
+            notices=[*entry.instance.notices, *differences(entry.spec, wanted)],
+        )
+
+    def _info(self, entry: Entry) -> SandboxInfo:
+        runs = entry.state is State.RUNNING and self._is_alive(entry)
+        return SandboxInfo(
+            sandbox_id=entry.sandbox_id,
+            lifetime=entry.lifetime,
+            state="running" if runs else "stopped",
+            engine=entry.engine,
+            spec=entry.spec,
+            instance=entry.instance if runs else None,
+            created_at=entry.created_at,
+            started_at=entry.started_at if runs else None,
+            ephemeral=entry.ephemeral,
+            layout=self._layout(entry.lifetime),
+        )
+
+
+def _idle_rules_differ(one: SandboxSpec, other: SandboxSpec) -> bool:
+    return any(getattr(one, name) != getattr(other, name) for name in _IDLE_RULES)
+
+
+def differences(runs_with: SandboxSpec, wanted: SandboxSpec) -> list[str]:
+    """Say in sentences what a running sandbox does not give of what was asked for."""
+    sentences = []
+    for each in fields(SandboxSpec):
+        has, asked = getattr(runs_with, each.name), getattr(wanted, each.name)
+        if has == asked or each.name in _IDLE_RULES:
+            continue
+        if each.name == "notebook_folder" and asked is not None:
+            shown = f"shows {has}" if has is not None else "shows no notebook folder"
+            sentences.append(f"The running sandbox {shown}; {asked} is shown after its next start.")
+        elif each.name == "env":
+            sentences.append("The running sandbox keeps its environment until its next start.")
+        else:
+            sentences.append(
+                f"The running sandbox keeps {each.name} = {_plain(has)} until its next start"
+                f" (asked for: {_plain(asked)})."
+            )
+    return sentences
+
+
+def _plain(value: object) -> str:
+    return str(value) if isinstance(value, str | Path) else repr(value)
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a living process holds the lock; cannot be fooled by what is written anywhere."""
+    try:
+        with storage_errors(path, "open"):
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except SandboxError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
