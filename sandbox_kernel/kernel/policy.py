@@ -1,0 +1,319 @@
+"""What a sandbox may say: one validator per message type, pure.
+
+Code in a cell can write any record it likes, so every message is taken apart and built anew from
+the fields its type has.  A type without a validator here does not pass.  Who a message is for is
+not decided here but in `requests`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sandbox_kernel.kernel.jsontext import Refused
+
+__all__ = [
+    "CONTROL_REQUESTS",
+    "HOST_COMM_PREFIX",
+    "SHELL_REQUESTS",
+    "Policy",
+    "reply_type",
+]
+
+Content = dict[str, Any]  # JSON values of any shape below the checked fields
+
+HOST_COMM_PREFIX = "host-"
+"""Comm ids that begin so belong to the relay; the sandbox may not name them."""
+
+_MAX_PROMPT = 10_000
+_ASKED_INSIDE = " (asked by code in the sandbox) "
+
+_COMM_MESSAGES = frozenset({"comm_open", "comm_msg", "comm_close"})
+_EVERYWHERE = frozenset(
+    {
+        "comm_info_request",
+        "complete_request",
+        "connect_request",
+        "execute_request",
+        "history_request",
+        "inspect_request",
+        "interrupt_request",
+        "is_complete_request",
+        "kernel_info_request",
+        "shutdown_request",
+    }
+)
+SHELL_REQUESTS = _EVERYWHERE | _COMM_MESSAGES
+"""What a client may send on the shell channel."""
+CONTROL_REQUESTS = _EVERYWHERE | {
+    "create_subshell_request",
+    "debug_request",
+    "delete_subshell_request",
+    "list_subshell_request",
+    "usage_request",
+}
+"""What a client may send on the control channel."""
+
+
+def reply_type(request_type: str) -> str | None:
+    """Return the type that answers a request, or None for messages without an answer."""
+    if request_type in _COMM_MESSAGES:
+        return None
+    return request_type.removesuffix("_request") + "_reply"
+
+
+def _text(content: Content, name: str) -> str:
+    value = content.get(name, "")
+    if not isinstance(value, str):
+        raise Refused(f"{name} is no text")
+    return value
+
+
+def _object(content: Content, name: str) -> Content:
+    value = content.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise Refused(f"{name} is no object")
+    return value
+
+
+def _count(content: Content, name: str = "execution_count") -> int | None:
+    value = content.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise Refused(f"{name} is no number")
+    return value
+
+
+def _stream(content: Content) -> Content:
+    name = content.get("name")
+    if name not in ("stdout", "stderr"):
+        raise Refused("a stream of unknown name")
+    return {"name": name, "text": _text(content, "text")}
+
+
+def _display(content: Content) -> Content:
+    transient = _object(content, "transient")
+    shown: Content = {
+        "data": _object(content, "data"),
+        "metadata": _object(content, "metadata"),
+        "transient": {},
+    }
+    if "display_id" in transient:
+        shown["transient"] = {"display_id": _text(transient, "display_id")}
+    return shown
+
+
+def _execute_result(content: Content) -> Content:
+    return {**_display(content), "execution_count": _count(content)}
+
+
+def _execute_input(content: Content) -> Content:
+    return {"code": _text(content, "code"), "execution_count": _count(content)}
+
+
+def _error(content: Content) -> Content:
+    traceback = content.get("traceback")
+    if not isinstance(traceback, list):
+        traceback = []
+    return {
+        "ename": _text(content, "ename"),
+        "evalue": _text(content, "evalue"),
+        "traceback": [line for line in traceback if isinstance(line, str)],
+    }
+
+
+def _status(content: Content) -> Content:
+    # JupyterLab drops every future and comm on "restarting", so that word is ours alone.
+    state = content.get("execution_state")
+    if state not in ("busy", "idle", "starting"):
+        raise Refused("a status the sandbox may not claim")
+    return {"execution_state": state}
+
+
+def _clear_output(content: Content) -> Content:
+    return {"wait": content.get("wait") is True}
+
+
+def _comm(content: Content) -> Content:
+    comm_id = _text(content, "comm_id")
+    if not comm_id:
+        raise Refused("a comm without an id")
+    if comm_id.startswith(HOST_COMM_PREFIX):
+        raise Refused("a comm of the host")
+    data = content.get("data")
+    return {"comm_id": comm_id, "data": {} if data is None else data}
+
+
+def _comm_open(content: Content) -> Content:
+    # target_module is left out: a page would load it as a script, by URL.
+    return {**_comm(content), "target_name": _text(content, "target_name")}
+
+
+def _debug_event(content: Content) -> Content:
+    return {
+        "type": "event",
+        "event": _text(content, "event"),
+        **{name: content[name] for name in ("seq", "body") if name in content},
+    }
+
+
+_IOPUB: Mapping[str, Callable[[Content], Content]] = {
+    "clear_output": _clear_output,
+    "comm_close": _comm,
+    "comm_msg": _comm,
+    "comm_open": _comm_open,
+    "debug_event": _debug_event,
+    "display_data": _display,
+    "error": _error,
+    "execute_input": _execute_input,
+    "execute_result": _execute_result,
+    "status": _status,
+    "stream": _stream,
+    "update_display_data": _display,
+}
+
+_REPLY_STATES = ("ok", "error", "aborted", "abort")
+
+
+def _any_reply(content: Content) -> Content:
+    return dict(content)
+
+
+def _status_reply(content: Content) -> Content:
+    if content.get("status") not in _REPLY_STATES:
+        raise Refused("a reply of unknown status")
+    checked = dict(content)
+    if content.get("status") == "error":
+        checked.update(_error(content))
+    return checked
+
+
+def _is_complete_reply(content: Content) -> Content:
+    status = content.get("status")
+    if status not in ("complete", "incomplete", "invalid", "unknown"):
+        raise Refused("an is_complete_reply of unknown status")
+    if status != "incomplete":
+        return {"status": status}
+    return {"status": status, "indent": _text(content, "indent")}
+
+
+def _comm_info_reply(content: Content) -> Content:
+    if content.get("status", "ok") != "ok":
+        return _status_reply(content)
+    comms = {
+        comm_id: {"target_name": _text(info, "target_name")}
+        for comm_id, info in _object(content, "comms").items()
+        if isinstance(info, dict) and not comm_id.startswith(HOST_COMM_PREFIX)
+    }
+    return {"status": "ok", "comms": comms}
+
+
+_REPLIES: Mapping[str, Callable[[Content], Content]] = {
+    "comm_info_reply": _comm_info_reply,
+    "complete_reply": _status_reply,
+    "connect_reply": _any_reply,
+    "create_subshell_reply": _status_reply,
+    # A debug adapter's own answer: no status, any body.
+    "debug_reply": _any_reply,
+    "delete_subshell_reply": _status_reply,
+    "execute_reply": _status_reply,
+    "history_reply": _status_reply,
+    "inspect_reply": _status_reply,
+    "is_complete_reply": _is_complete_reply,
+    "kernel_info_reply": _status_reply,
+    "list_subshell_reply": _status_reply,
+    "usage_reply": _any_reply,
+}
+
+
+class Policy:
+    """The decisions, with the settings they depend on.
+
+    Parameters
+    ----------
+    plant_cells : bool
+        Let a cell's reply put text into the next cell (`set_next_input`).  The user, or "run
+        all", would then execute what the sandbox wrote, perhaps as a command of the host.
+    """
+
+    def __init__(self, *, plant_cells: bool = False) -> None:
+        self.plant_cells = plant_cells
+
+    def publish(self, msg_type: str, content: object) -> Content:
+        """Return the content to publish on iopub.
+
+        Raises
+        ------
+        Refused
+            The message may not pass.
+        """
+        check = _IOPUB.get(msg_type)
+        if check is None:
+            raise Refused("a type the sandbox may not publish")
+        if not isinstance(content, dict):
+            raise Refused("its content is no object")
+        return check(content)
+
+    def reply(self, msg_type: str, content: object) -> Content:
+        """Return the content of a reply; its type has been matched to a request already.
+
+        Raises
+        ------
+        Refused
+            The reply may not pass.
+        """
+        check = _REPLIES.get(msg_type)
+        if check is None:
+            raise Refused("a reply of unknown type")
+        if not isinstance(content, dict):
+            raise Refused("its content is no object")
+        checked = check(content)
+        if msg_type == "execute_reply" and "payload" in checked:
+            checked["payload"] = self._payload(checked["payload"])
+        return checked
+
+    def _payload(self, payload: object) -> list[Content]:
+        if not isinstance(payload, list):
+            return []
+        kept: list[Content] = []
+        for entry in payload:
+            source = entry.get("source") if isinstance(entry, dict) else None
+            if source == "page":
+                start = entry.get("start", 0)
+                kept.append(
+                    {
+                        "source": "page",
+                        "data": _object(entry, "data"),
+                        "start": start if isinstance(start, int) else 0,
+                    }
+                )
+            elif source == "ask_exit":
+                kept.append({"source": "ask_exit", "keepkernel": entry.get("keepkernel") is True})
+            elif source == "set_next_input" and self.plant_cells:
+                kept.append(
+                    {
+                        "source": "set_next_input",
+                        "text": _text(entry, "text"),
+                        "replace": entry.get("replace") is True,
+                    }
+                )
+        return kept
+
+    def ask(self, content: object) -> Content:
+        """Return the content of an input_request.
+
+        Raises
+        ------
+        Refused
+            It has no such shape.
+        """
+        if not isinstance(content, dict):
+            raise Refused("its content is no object")
+        prompt = _text(content, "prompt")[:_MAX_PROMPT]
+        password = content.get("password") is True
+        # Nobody shall take a prompt of the sandbox for one of the host and type a real password.
+        return {
+            "prompt": prompt.rstrip() + _ASKED_INSIDE if password else prompt,
+            "password": password,
+        }

@@ -1,0 +1,309 @@
+"""Who asked what: the relay's own table, from which every answer is routed; pure.
+
+A request is *pending* until its reply has passed and *open* until its idle has passed too.  The
+sandbox names the request an answer belongs to and nothing else: channel, client and parent header
+come from here.  What does not fit is refused without a change to the table, so that a forged
+answer cannot use up the request of the true one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+from sandbox_kernel.kernel.jsontext import Refused, read
+from sandbox_kernel.kernel.policy import reply_type
+from sandbox_kernel.wire.kernel import Channel
+
+__all__ = ["Request", "RequestTable"]
+
+_KEPT_EXECUTES = 4096
+_KEPT_OTHERS = 512
+_JOURNALLED_EXECUTES = 32
+
+
+class Request:
+    """One message of a client.
+
+    Parameters
+    ----------
+    msg_id : str
+        The client's id of it.
+    header : bytes
+        The client's own bytes; the parent header of every answer.
+    channel : Channel
+        Where it came in, and where its reply goes.
+    identities : list of bytes
+        The client's address on that socket.
+    msg_type : str
+        Its type.
+    session : str
+        The client's session, to know its other channels.
+    subshell : bool
+        Whether it runs beside the main shell.
+    code : str
+        What an execute_request runs, as the client sent it.
+    allow_stdin, silent, stop_on_error : bool
+        The execute_request's own options.
+    """
+
+    __slots__ = (
+        "allow_stdin",
+        "asking",
+        "busy",
+        "channel",
+        "code",
+        "header",
+        "identities",
+        "idle",
+        "idle_waits",
+        "input_shown",
+        "msg_id",
+        "msg_type",
+        "replied",
+        "reply_type",
+        "session",
+        "silent",
+        "stop_on_error",
+        "subshell",
+    )
+
+    def __init__(
+        self,
+        msg_id: str,
+        header: bytes,
+        channel: Channel,
+        identities: list[bytes],
+        msg_type: str,
+        *,
+        session: str = "",
+        subshell: bool = False,
+        code: str = "",
+        allow_stdin: bool = False,
+        silent: bool = False,
+        stop_on_error: bool = True,
+    ) -> None:
+        self.msg_id = msg_id
+        self.header = header
+        self.channel = channel
+        self.identities = identities
+        self.msg_type = msg_type
+        self.session = session
+        self.subshell = subshell
+        self.code = code
+        self.allow_stdin = allow_stdin
+        self.silent = silent
+        self.stop_on_error = stop_on_error
+        self.reply_type = reply_type(msg_type)
+        self.busy = False
+        self.idle = False
+        self.idle_waits = False
+        self.replied = self.reply_type is None
+        self.asking = False
+        self.input_shown = False
+
+    def __repr__(self) -> str:
+        marks = [
+            name for name in ("busy", "replied", "idle", "asking") if getattr(self, name) is True
+        ]
+        return f"<Request {self.msg_type} {self.msg_id} {' '.join(marks)}>"
+
+    @property
+    def is_execute(self) -> bool:
+        """Whether it runs code."""
+        return self.msg_type == "execute_request"
+
+    @property
+    def is_on_main_shell(self) -> bool:
+        """Whether it takes its turn among the cells."""
+        return self.channel is Channel.SHELL and not self.subshell
+
+
+class RequestTable:
+    """Every request that may still be answered, and the headers of those that were."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, Request] = {}
+        """Requests whose reply or idle has not passed yet, in the order of their coming."""
+        self._executes: OrderedDict[str, Request] = OrderedDict()
+        self._others: OrderedDict[str, Request] = OrderedDict()
+
+    def __repr__(self) -> str:
+        known = len(self._executes) + len(self._others)
+        return f"<RequestTable open={len(self.open)} known={known}>"
+
+    def add(self, request: Request) -> None:
+        """Enter a request; one that uses an id again takes the old one's place."""
+        self.open.pop(request.msg_id, None)
+        self.open[request.msg_id] = request
+        kept, limit = (
+            (self._executes, _KEPT_EXECUTES) if request.is_execute else (self._others, _KEPT_OTHERS)
+        )
+        kept[request.msg_id] = request
+        kept.move_to_end(request.msg_id)
+        if len(kept) > limit:
+            kept.popitem(last=False)
+
+    def find(self, msg_id: object) -> Request | None:
+        """Return the request of this id, open or answered, or None."""
+        if not isinstance(msg_id, str):
+            return None
+        return self.open.get(msg_id) or self._executes.get(msg_id) or self._others.get(msg_id)
+
+    def pending(self) -> list[Request]:
+        """Return the open requests that still want their reply, oldest first."""
+        return [request for request in self.open.values() if not request.replied]
+
+    def is_main_shell_free(self) -> bool:
+        """Whether no request holds the main shell, so that a host cell may run."""
+        return not any(request.is_on_main_shell for request in self.open.values())
+
+    def mark_busy(self, request: Request) -> None:
+        """Take a busy status from the sandbox; refused unless the request is new."""
+        if request.busy or request.msg_id not in self.open:
+            raise Refused("a second busy")
+        request.busy = True
+
+    def mark_idle(self, request: Request) -> bool:
+        """Take an idle status; return whether it may be published now.
+
+        An idle that comes before the reply waits for it: clients take both together as the end.
+        """
+        if request.idle or request.msg_id not in self.open:
+            raise Refused("a second idle")
+        if not request.replied:
+            request.idle_waits = True
+            return False
+        self._close(request)
+        return True
+
+    def mark_reply(self, request: Request | None, msg_type: str) -> Request:
+        """Take a reply; return the request it answers.
+
+        Raises
+        ------
+        Refused
+            Nobody waits for it, or it is of another type than asked for; the table is unchanged.
+        """
+        if request is None or request.replied or request.msg_id not in self.open:
+            raise Refused("a reply nobody waits for")
+        if msg_type != request.reply_type:
+            raise Refused(f"a {msg_type} to a {request.msg_type}")
+        request.replied = True
+        request.asking = False
+        return request
+
+    def idle_is_due(self, request: Request) -> bool:
+        """Return whether an idle had waited for the reply that has just passed."""
+        if not request.idle_waits:
+            return False
+        self._close(request)
+        return True
+
+    def close(self, request: Request) -> None:
+        """End a request that the relay itself has answered."""
+        request.busy = request.replied = True
+        self._close(request)
+
+    def mark_input_shown(self, request: Request | None) -> Request:
+        """Take an execute_input; refused unless its cell is waiting and it is the first."""
+        if (
+            request is None
+            or not request.is_execute
+            or request.replied
+            or request.input_shown
+            or request.msg_id not in self.open
+        ):
+            raise Refused("an execute_input of no running cell")
+        request.input_shown = True
+        return request
+
+    def mark_asking(self, request: Request | None) -> Request:
+        """Take an input_request; return the cell, whose client is to be asked.
+
+        Raises
+        ------
+        Refused
+            No such cell is running, its client takes no questions, or one is open already.
+        """
+        if request is None or not request.is_execute or request.replied:
+            raise Refused("an input_request without a running cell")
+        if not request.allow_stdin:
+            raise Refused("an input_request to a client that takes none")
+        if request.asking:
+            raise Refused("a second input_request")
+        request.asking = True
+        return request
+
+    def take_answer(self, session: str, identities: list[bytes]) -> Request:
+        """Return the cell for which this client's input_reply is, and close the question.
+
+        Raises
+        ------
+        Refused
+            This client was not asked, or its cell has ended.
+        """
+        for request in self.open.values():
+            if request.asking and (
+                request.identities == identities or (session and request.session == session)
+            ):
+                request.asking = False
+                return request
+        raise Refused("an input_reply nobody asked for")
+
+    def _close(self, request: Request) -> None:
+        request.idle = True
+        request.idle_waits = request.asking = False
+        # Code and address of an answered request are not needed again; the header is.
+        request.code = ""
+        del self.open[request.msg_id]
+
+    # --- what a successor needs ---------------------------------------------------------------
+
+    def dump(self) -> list[dict[str, Any]]:
+        """Return the open requests and the last cells as JSON values, for the journal."""
+        recent: Iterable[Request] = list(self._executes.values())[-_JOURNALLED_EXECUTES:]
+        chosen = {request.msg_id: request for request in (*recent, *self.open.values())}
+        return [
+            {
+                "header": request.header.decode("utf-8", "replace"),
+                "channel": int(request.channel),
+                "identities": [identity.hex() for identity in request.identities],
+                "subshell": request.subshell,
+                "allow_stdin": request.allow_stdin,
+                "silent": request.silent,
+                "code": request.code,
+                "busy": request.busy,
+                "replied": request.replied,
+                "idle": request.idle,
+                "input_shown": request.input_shown,
+            }
+            for request in chosen.values()
+        ]
+
+    def load(self, entries: Iterable[dict[str, Any]]) -> None:
+        """Enter what a predecessor's `dump` returned; entries that make no sense are left out."""
+        for entry in entries:
+            try:
+                header = read(entry["header"].encode())
+                request = Request(
+                    str(header["msg_id"]),
+                    entry["header"].encode(),
+                    Channel(entry["channel"]),
+                    [bytes.fromhex(identity) for identity in entry["identities"]],
+                    str(header["msg_type"]),
+                    session=str(header.get("session", "")),
+                    subshell=entry["subshell"],
+                    code=entry["code"],
+                    allow_stdin=entry["allow_stdin"],
+                    silent=entry["silent"],
+                )
+                self.add(request)
+                request.busy = entry["busy"] is True
+                request.replied = request.replied or entry["replied"] is True
+                request.input_shown = entry["input_shown"] is True
+                if entry["idle"] is True:
+                    self._close(request)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                continue
