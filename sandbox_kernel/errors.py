@@ -14,6 +14,7 @@
     |   +-- StorageError
     |   +-- StorageFullError
     |   +-- SandboxBusyError
+    |   +-- SandboxRunningError
     +-- SandboxNotFoundError
     +-- ContainerUnavailableError        no sandbox answers at the address
     +-- TransportError                   the connection or what travels on it
@@ -79,6 +80,7 @@ __all__ = [
     "SandboxConfigurationError",
     "SandboxError",
     "SandboxNotFoundError",
+    "SandboxRunningError",
     "SandboxStateError",
     "StaleProcessHandleError",
     "StdinClosedError",
@@ -307,6 +309,20 @@ class SandboxBusyError(SandboxStateError):
             f" (waited {waited:.0f} s).",
             hint="Try again when that has ended.",
             context={"sandbox_id": sandbox_id},
+        )
+
+
+class SandboxRunningError(SandboxStateError):
+    """What was asked for can only be done to a stopped sandbox."""
+
+    code = "SANDBOX_RUNNING"
+    http_status = 409
+
+    def __init__(self, sandbox_id: str, action: str) -> None:
+        super().__init__(
+            f"Cannot {action} of sandbox {sandbox_id!r} while it runs.",
+            hint=f"Stop it first: 'jupyter sandbox stop {sandbox_id}'.",
+            context={"sandbox_id": sandbox_id, "action": action},
         )
 
 

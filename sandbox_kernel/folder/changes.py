@@ -1,0 +1,275 @@
+"""What a sandbox changed in the notebook's folder, compared with the folder as it is now."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from sandbox_kernel.engines.base import StateLayout
+from sandbox_kernel.errors import StorageError
+from sandbox_kernel.folder.birth import made_at_ns
+from sandbox_kernel.folder.layer import Entry, FileType, read_entry
+from sandbox_kernel.folder.ledger import Takeovers
+from sandbox_kernel.folder.walk import LinkInTheWayError, open_folder, open_parent
+
+__all__ = ["Change", "ChangeKind", "diff", "upper_of"]
+
+# Every path is walked from the top, so depth costs its square; no real project comes near this.
+_DEEPEST = 200
+_CHUNK = 1 << 20
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class ChangeKind(StrEnum):
+    """What happened to a path."""
+
+    ADDED = "added"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+    TYPE_CHANGED = "type-changed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One path that differs between the sandbox and the host.
+
+    Parameters
+    ----------
+    path : str
+        Relative to the folder, with ``/``; may hold any character but NUL.
+    kind : ChangeKind
+        What happened to it.
+    type : FileType
+        What it is in the sandbox; of a deleted one, what it is on the host.
+    size : int
+        Bytes of the file; 0 for what is no file.
+    target : str, optional
+        Where a link points.
+    conflict : str
+        How the host's file has changed since the sandbox made its own, or empty.
+    problem : str
+        Why it can never be taken over, or empty.
+    """
+
+    path: str
+    kind: ChangeKind
+    type: FileType
+    size: int = 0
+    target: str | None = None
+    conflict: str = ""
+    problem: str = ""
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether a component begins with a dot; such files configure tools."""
+        return any(part.startswith(".") for part in self.path.split("/"))
+
+
+def upper_of(layout: StateLayout) -> Path:
+    """Return the directory that holds the sandbox's own version of what it changed."""
+    return layout.folder / "upper"
+
+
+def diff(layout: StateLayout, folder: Path) -> list[Change]:
+    """Compare a sandbox's layer with the host folder it lies over.
+
+    Safe while the sandbox runs; what it changes meanwhile may or may not be seen.
+
+    Parameters
+    ----------
+    layout : StateLayout
+        Of the sandbox.
+    folder : Path
+        The notebook's folder on the host.
+
+    Returns
+    -------
+    list of Change
+        By path, a folder before what is in it.  Contents and permission bits of files count,
+        times and owners do not; a folder is only listed when it appeared, went, or took the place
+        of something else.
+
+    Raises
+    ------
+    StorageError
+        The host folder or the layer cannot be read.
+    """
+    upper = upper_of(layout)
+    if not upper.is_dir():
+        return []
+    takeovers = Takeovers.load(layout.folder)
+    try:
+        with open_folder(upper) as upper_root, open_folder(folder) as host_root:
+            changes = list(_compare(upper_root, host_root, takeovers))
+    except OSError as error:
+        path = str(error.filename or folder)
+        raise StorageError(path, "compare", error.strerror or str(error)) from error
+    return sorted(changes, key=lambda change: change.path.split("/"))
+
+
+def _compare(upper_root: int, host_root: int, takeovers: Takeovers) -> Iterator[Change]:
+    """Yield the changes, one directory after another."""
+    pending: list[tuple[tuple[str, ...], bool]] = [((), False)]
+    while pending:
+        parts, is_opaque = pending.pop()
+        with ExitStack() as stack:
+            try:
+                upper = stack.enter_context(open_parent(upper_root, (*parts, "")))
+                names = os.listdir(upper)
+            except (LinkInTheWayError, FileNotFoundError, PermissionError):
+                continue  # changed by the running sandbox meanwhile
+            host = _enter_host(stack, host_root, parts)
+            for name in names:
+                entry = read_entry(upper, name)
+                below = read_entry(host, name) if host is not None else None
+                if entry is None:
+                    continue
+                path = "/".join((*parts, name))
+                change = _judge(path, entry, below, upper=upper, host=host, takeovers=takeovers)
+                if change is not None:
+                    yield change
+                is_too_deep = len(parts) >= _DEEPEST
+                if entry.type is FileType.FOLDER and not entry.problem and not is_too_deep:
+                    pending.append(((*parts, name), entry.is_opaque))
+            if is_opaque and host is not None:
+                yield from _hidden_by_opaque(parts, set(names), upper, host)
+
+
+def _enter_host(stack: ExitStack, root: int, parts: tuple[str, ...]) -> int | None:
+    try:
+        return stack.enter_context(open_parent(root, (*parts, "")))
+    except (LinkInTheWayError, FileNotFoundError):
+        return None
+
+
+def _judge(
+    path: str,
+    entry: Entry,
+    below: Entry | None,
+    *,
+    upper: int,
+    host: int | None,
+    takeovers: Takeovers,
+) -> Change | None:
+    """Decide what one entry of the layer means for the host."""
+    name = path.rsplit("/", 1)[-1]
+    if entry.is_whiteout:
+        if below is None or host is None:
+            return None
+        conflict = _changed_since(host, name, below, made_at_ns(upper, name))
+        return Change(
+            path=path,
+            kind=ChangeKind.DELETED,
+            type=below.type,
+            size=_size(below),
+            target=below.target,
+            conflict=conflict,
+        )
+
+    kind = _kind(name, upper, host, entry, below)
+    if kind is None or takeovers.covers(path, entry.status):
+        return None
+    conflict = ""
+    if below is not None and host is not None:
+        if not takeovers.left_host(path, below.status):
+            conflict = _changed_since(host, name, below, made_at_ns(upper, name))
+    elif entry.was_copied_up and entry.type is FileType.FILE:
+        conflict = "deleted on the host since"
+    return Change(
+        path=path,
+        kind=kind,
+        type=entry.type,
+        size=_size(entry),
+        target=entry.target,
+        conflict=conflict,
+        problem=entry.problem or _problem(entry, depth=path.count("/")),
+    )
+
+
+def _kind(
+    name: str, upper: int, host: int | None, entry: Entry, below: Entry | None
+) -> ChangeKind | None:
+    if below is None or host is None:
+        return ChangeKind.ADDED
+    if entry.type is not below.type:
+        return ChangeKind.TYPE_CHANGED
+    match entry.type:
+        case FileType.FOLDER:
+            return None
+        case FileType.LINK:
+            is_same = entry.target == below.target
+        case FileType.SPECIAL:
+            is_same = entry.status.st_mode == below.status.st_mode
+        case FileType.FILE:
+            is_same = (
+                stat.S_IMODE(entry.status.st_mode) == stat.S_IMODE(below.status.st_mode)
+                and entry.status.st_size == below.status.st_size
+                and _same_content(upper, host, name)
+            )
+    return None if is_same else ChangeKind.MODIFIED
+
+
+def _problem(entry: Entry, *, depth: int) -> str:
+    if entry.type is FileType.SPECIAL:
+        return "pipes, sockets and devices are not taken over"
+    if depth >= _DEEPEST:
+        return "it is nested too deep"
+    return ""
+
+
+def _size(entry: Entry) -> int:
+    return entry.status.st_size if entry.type is FileType.FILE else 0
+
+
+def _hidden_by_opaque(
+    parts: tuple[str, ...], names: set[str], upper: int, host: int
+) -> Iterator[Change]:
+    """Yield what a replaced folder no longer shows."""
+    replaced_at = made_at_ns(upper, ".")
+    for name in os.listdir(host):
+        below = read_entry(host, name) if name not in names else None
+        if below is not None:
+            yield Change(
+                path="/".join((*parts, name)),
+                kind=ChangeKind.DELETED,
+                type=below.type,
+                size=_size(below),
+                target=below.target,
+                conflict=_changed_since(host, name, below, replaced_at),
+            )
+
+
+def _changed_since(host: int, name: str, below: Entry, moment_ns: int) -> str:
+    """Say whether the host's file, or anything in the host's folder, is newer than a moment.
+
+    The inode's change time counts: unlike the modification time no program sets it back.
+    """
+    if below.status.st_ctime_ns > moment_ns:
+        return "changed on the host since"
+    if below.type is FileType.FOLDER:
+        for _, folders, files, descriptor in os.fwalk(name, dir_fd=host, follow_symlinks=False):
+            for child in (*folders, *files):
+                status = os.stat(child, dir_fd=descriptor, follow_symlinks=False)
+                if status.st_ctime_ns > moment_ns:
+                    return "changed on the host since"
+    return ""
+
+
+def _same_content(upper: int, host: int, name: str) -> bool:
+    with ExitStack() as stack:
+        try:
+            ours, theirs = (
+                stack.enter_context(open(os.open(name, _READ, dir_fd=parent), "rb"))
+                for parent in (upper, host)
+            )
+            while (chunk := ours.read(_CHUNK)) == theirs.read(_CHUNK):
+                if not chunk:
+                    return True
+        except OSError:  # unreadable, or replaced by something else meanwhile
+            pass
+        return False

@@ -1,0 +1,268 @@
+"""Take changes of a sandbox over to the host's folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from sandbox_kernel.engines.base import StateLayout
+from sandbox_kernel.errors import StorageError, StorageFullError
+from sandbox_kernel.folder.changes import Change, ChangeKind, diff, upper_of
+from sandbox_kernel.folder.layer import FileType
+from sandbox_kernel.folder.ledger import Takeovers
+from sandbox_kernel.folder.notebooks import NotANotebookError, clean_notebook, is_notebook
+from sandbox_kernel.folder.remove import remove_tree
+from sandbox_kernel.folder.selection import Selection
+from sandbox_kernel.folder.walk import LinkInTheWayError, make_parents, open_folder, open_parent
+
+__all__ = ["Outcome", "Status", "apply"]
+
+_CHUNK = 1 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_WRITE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+class Status(StrEnum):
+    """What became of one change."""
+
+    APPLIED = "applied"
+    SKIPPED = "skipped"
+    """Possible, but only when asked for."""
+    CONFLICT = "conflict"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One change and what became of it.
+
+    Parameters
+    ----------
+    change : Change
+        What was to be taken over.
+    status : Status
+        Whether it was.
+    reason : str
+        Why not, or empty.
+    """
+
+    change: Change
+    status: Status
+    reason: str = ""
+
+
+class _RefusedError(Exception):
+    """One change cannot be taken over; the others can."""
+
+
+def apply(
+    layout: StateLayout,
+    folder: Path,
+    paths: Iterable[str] | None = None,
+    *,
+    links: bool = False,
+    force: bool = False,
+    clean: Callable[[bytes], bytes] = clean_notebook,
+) -> list[Outcome]:
+    """Copy chosen changes, or all of them, from a sandbox's layer to the host's folder.
+
+    No symbolic link is followed on either side.  Each file appears whole or not at all.  Files
+    belong to the calling user, lose set-user-id, set-group-id and sticky bits, and are writable by
+    group or others only where the host's file was.  The layer itself is left as it is, so that this
+    is safe while the sandbox runs.
+
+    Parameters
+    ----------
+    layout : StateLayout
+        Of the sandbox.
+    folder : Path
+        The notebook's folder on the host.
+    paths : iterable of str, optional
+        Paths of changes, or folders that hold some.  None is every change but hidden files, which
+        must be named because they configure tools such as git and editors.
+    links : bool
+        Take symbolic links over, as links.
+    force : bool
+        Also replace or delete what has changed on the host since.
+    clean : callable
+        What a notebook passes through; raises NotANotebookError for what is none.
+
+    Returns
+    -------
+    list of Outcome
+        One for each chosen change, by path.
+
+    Raises
+    ------
+    ValidationFailedError
+        A path names no change; nothing was taken over.
+    StorageFullError
+        The disk is full: what was taken over before stays, the host's other files are untouched.
+    StorageError
+        The folder or the layer cannot be read.
+    """
+    selection = Selection(paths)
+    changes = selection.of(diff(layout, folder))
+    if not changes:
+        return []
+    takeovers = Takeovers.load(layout.folder)
+    outcomes = []
+    with open_folder(upper_of(layout)) as upper, open_folder(folder) as host:
+        move = _Move(upper, host, clean, takeovers)
+        try:
+            for change in changes:
+                outcome = _decide(change, named=selection.is_explicit, links=links, force=force)
+                outcomes.append(outcome or _carry_out(move, change, folder))
+        finally:
+            takeovers.save()
+    return outcomes
+
+
+def _decide(change: Change, *, named: bool, links: bool, force: bool) -> Outcome | None:
+    """Return why a change shall not be taken over, or None."""
+    if change.problem:
+        return Outcome(change=change, status=Status.REFUSED, reason=change.problem)
+    if change.is_hidden and not named:
+        reason = "hidden files are taken over only when named"
+        return Outcome(change=change, status=Status.SKIPPED, reason=reason)
+    is_new_link = change.type is FileType.LINK and change.kind is not ChangeKind.DELETED
+    if is_new_link and not links:
+        reason = "symbolic links are taken over only when asked for"
+        return Outcome(change=change, status=Status.SKIPPED, reason=reason)
+    if change.conflict and not force:
+        return Outcome(change=change, status=Status.CONFLICT, reason=change.conflict)
+    return None
+
+
+def _carry_out(move: _Move, change: Change, folder: Path) -> Outcome:
+    try:
+        move(change)
+    except (_RefusedError, NotANotebookError) as error:
+        return Outcome(change=change, status=Status.REFUSED, reason=str(error))
+    except LinkInTheWayError:
+        reason = "a folder on its way is a link or a file on the host"
+        return Outcome(change=change, status=Status.REFUSED, reason=reason)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StorageFullError(str(folder / change.path), "write") from error
+        if error.errno == errno.EIO:
+            raise StorageError(str(folder / change.path), "write", "input/output error") from error
+        reason = error.strerror or str(error)
+        return Outcome(change=change, status=Status.REFUSED, reason=reason.lower())
+    return Outcome(change=change, status=Status.APPLIED)
+
+
+class _Move:
+    """Carries one change at a time from the layer to the host, through descriptors only."""
+
+    def __init__(
+        self, upper: int, host: int, clean: Callable[[bytes], bytes], takeovers: Takeovers
+    ) -> None:
+        self._upper = upper
+        self._host = host
+        self._clean = clean
+        self._takeovers = takeovers
+
+    def __call__(self, change: Change) -> None:
+        parts = tuple(change.path.split("/"))
+        name = parts[-1]
+        if change.kind is ChangeKind.DELETED:
+            with open_parent(self._host, parts) as host:
+                _delete(host, name)
+            self._takeovers.note_deleted(change.path)
+            return
+        make_parents(self._host, parts)
+        with open_parent(self._upper, parts) as upper, open_parent(self._host, parts) as host:
+            draft = _draft_name()
+            try:
+                layer_status = self._make(change, upper, host, name, draft)
+                _put_in_place(host, draft, name, is_new_type=change.kind is ChangeKind.TYPE_CHANGED)
+            except BaseException:
+                _remove_if_there(host, draft)
+                raise
+            host_status = os.stat(name, dir_fd=host, follow_symlinks=False)
+            self._takeovers.note(change.path, layer_status, host_status)
+
+    def _make(self, change: Change, upper: int, host: int, name: str, draft: str) -> os.stat_result:
+        """Make the new file beside the old one; return the state of the layer's file."""
+        match change.type:
+            case FileType.FOLDER:
+                os.mkdir(draft, 0o755, dir_fd=host)
+                return os.stat(name, dir_fd=upper, follow_symlinks=False)
+            case FileType.LINK:
+                status = os.stat(name, dir_fd=upper, follow_symlinks=False)
+                os.symlink(os.readlink(name, dir_fd=upper), draft, dir_fd=host)
+                return status
+            case _:
+                return self._copy(change.path, upper, host, name, draft)
+
+    def _copy(self, path: str, upper: int, host: int, name: str, draft: str) -> os.stat_result:
+        # O_NONBLOCK: what was a file in the diff may be a pipe by now.
+        read = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        write = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(name, read, dir_fd=upper), "rb") as source:
+            status = os.fstat(source.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise _RefusedError("it is no longer a file in the sandbox")
+            with open(os.open(draft, write, 0o600, dir_fd=host), "wb") as copy:
+                if is_notebook(path):
+                    copy.write(self._clean(source.read(status.st_size)))
+                else:
+                    # Up to the size seen, so that a program that keeps writing cannot keep us here.
+                    left = status.st_size
+                    while left > 0 and (chunk := source.read(min(_CHUNK, left))):
+                        copy.write(chunk)
+                        left -= len(chunk)
+                copy.flush()
+                os.fchmod(copy.fileno(), _permissions(status, host, name))
+                os.utime(copy.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
+                os.fsync(copy.fileno())
+        return status
+
+
+def _permissions(status: os.stat_result, host: int, name: str) -> int:
+    """Return the permission bits: the sandbox's, less writing by others unless the host had it."""
+    try:
+        before = os.stat(name, dir_fd=host, follow_symlinks=False)
+        allowed = before.st_mode & _WRITE_BY_OTHERS if stat.S_ISREG(before.st_mode) else 0
+    except FileNotFoundError:
+        allowed = 0
+    return status.st_mode & 0o777 & ~(_WRITE_BY_OTHERS & ~allowed)
+
+
+def _put_in_place(host: int, draft: str, name: str, *, is_new_type: bool) -> None:
+    if not is_new_type:
+        os.rename(draft, name, src_dir_fd=host, dst_dir_fd=host)
+        return
+    # A folder cannot replace a file in one step, nor a file a folder: the old one steps aside and
+    # comes back if the new one cannot take its place.
+    aside = _draft_name()
+    os.rename(name, aside, src_dir_fd=host, dst_dir_fd=host)
+    try:
+        os.rename(draft, name, src_dir_fd=host, dst_dir_fd=host)
+    except OSError:
+        os.rename(aside, name, src_dir_fd=host, dst_dir_fd=host)
+        raise
+    remove_tree(host, aside)
+
+
+def _delete(host: int, name: str) -> None:
+    aside = _draft_name()
+    os.rename(name, aside, src_dir_fd=host, dst_dir_fd=host)
+    remove_tree(host, aside)
+
+
+def _remove_if_there(host: int, draft: str) -> None:
+    with suppress(FileNotFoundError):
+        remove_tree(host, draft)
+
+
+def _draft_name() -> str:
+    return f".{secrets.token_hex(8)}.taking-over"
