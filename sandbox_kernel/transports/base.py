@@ -1,0 +1,95 @@
+"""What a transport offers: four verbs, whatever carries them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Protocol, Self
+
+from sandbox_kernel.wire.record import Record
+from sandbox_kernel.wire.rpc import FrameKind
+
+__all__ = ["Channel", "EventStream", "Transport"]
+
+
+class EventStream(Protocol):
+    """The events of a stream operation, each as the record its operation declares.
+
+    Iterate over it for the events; when it is exhausted, `end` is the operation's last word.
+    Leaving the ``async with`` block early cancels the operation.
+    """
+
+    @property
+    def end(self) -> Record | None:
+        """The operation's result; None while events may follow."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[Record]: ...
+
+    async def __anext__(self) -> Record: ...
+
+
+class Channel(Protocol):
+    """A two-way connection of its own, such as a kernel's."""
+
+    @property
+    def opening(self) -> Record:
+        """What the operation answered before the connection became a channel."""
+        ...
+
+    async def send(self, kind: FrameKind, *parts: bytes | memoryview) -> None:
+        """Send one frame; returns when not too much waits to be sent."""
+        ...
+
+    async def receive(self) -> tuple[FrameKind, memoryview] | None:
+        """Return the next frame, or None once the runtime has closed the channel."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connection; a second time is fine."""
+        ...
+
+
+class Transport(Protocol):
+    """Carries operations to one incarnation of one sandbox, for one event loop.
+
+    Every verb raises `ContainerUnavailableError` when nobody listens, `OperationInterruptedError`
+    when the connection breaks after the operation was sent, and otherwise what the runtime answers.
+    Nothing is ever sent twice.
+    """
+
+    async def call(
+        self, operation: str, request: Record, *, incarnation: str | None = None
+    ) -> Record:
+        """Do an operation that answers once; cancelling gives it up at the other end too.
+
+        Parameters
+        ----------
+        incarnation : str, optional
+            Refuse with `StaleProcessHandleError` if the runtime is another one.
+        """
+        ...
+
+    def stream(
+        self, operation: str, request: Record, *, incarnation: str | None = None
+    ) -> AbstractAsyncContextManager[EventStream]:
+        """Do an operation that answers with events; leaving the block early cancels it."""
+        ...
+
+    async def connect(self, operation: str, request: Record) -> Channel:
+        """Open a channel, on a connection of its own; the caller closes it."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close what is open; calls under way are interrupted.  A second time is fine."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...

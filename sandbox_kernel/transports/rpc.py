@@ -1,0 +1,510 @@
+"""The RPC transport: one persistent connection for any number of calls and streams.
+
+What a stream has sent and nobody has taken yet is bounded by its credit, which is granted anew as
+events are taken; so a consumer that stops taking stops the program that writes, and delays no other
+call.  Channels have connections of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import deque
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self
+
+from sandbox_kernel.errors import (
+    ContainerUnavailableError,
+    OperationInterruptedError,
+    ProtocolViolationError,
+    SandboxError,
+    TransportError,
+)
+from sandbox_kernel.transports.endpoint import Endpoint, connect_unix
+from sandbox_kernel.wire.codec import decode, encode
+from sandbox_kernel.wire.operations import OPERATIONS, Kind, Operation
+from sandbox_kernel.wire.record import Record
+from sandbox_kernel.wire.rpc import (
+    INITIAL_CREDIT,
+    MAX_FRAME,
+    ChannelFrame,
+    ClientConnection,
+    End,
+    Failed,
+    FrameKind,
+    Item,
+    Result,
+    Welcome,
+)
+
+__all__ = ["RpcChannel", "RpcEventStream", "RpcTransport"]
+
+_READ_BYTES = 256 << 10
+_CONNECT_TIMEOUT = 10.0
+
+_SEND_BACKLOG = 1 << 20
+"""Bytes that may wait for the socket; past it, senders wait."""
+
+_STREAM_CREDIT = 1 << 20
+"""Bytes of events a stream may have on the way; more than the initial credit for bulk output."""
+
+_CHANNEL_BACKLOG = 64
+"""Frames of a channel that may wait to be taken; past it, the socket is not read."""
+
+
+class _Pending:
+    """A call under way: who waits for it, and the events that nobody has taken yet."""
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
+        self.answer: asyncio.Future[Result | End] = asyncio.get_running_loop().create_future()
+        self.items: deque[Item] = deque()
+        self.waiting_bytes = 0
+        self.news = asyncio.Event()
+
+
+class _Link:
+    """One connected socket with its protocol state; ends with its reader task."""
+
+    def __init__(self, endpoint: Endpoint, client: socket.socket) -> None:
+        self._endpoint = endpoint
+        self._socket = client
+        self._loop = asyncio.get_running_loop()
+        self._protocol = ClientConnection()
+        self._outgoing: deque[memoryview] = deque()
+        self._outgoing_bytes = 0
+        self._sendable = asyncio.Event()
+        self._sendable.set()
+        self._pending: dict[int, _Pending] = {}
+        self._broken: SandboxError | None = None
+        # Bounded by the reader, which stops above the backlog until there is room again.
+        self._frames: asyncio.Queue[ChannelFrame | None] = asyncio.Queue()
+        self._room = asyncio.Event()
+        self._welcome: asyncio.Future[Welcome] = self._loop.create_future()
+        self._write(self._protocol.hello(endpoint.token, "sandbox_kernel"))
+        self._reader = self._loop.create_task(self._read())
+        # The close of a loop cancels the task, and with it goes the socket.
+
+    @classmethod
+    async def open(cls, endpoint: Endpoint) -> Self:
+        """Connect and be welcomed, so that a call on this link is known to have a taker.
+
+        Raises
+        ------
+        ContainerUnavailableError
+            Nobody listens, or the runtime ended before it answered.
+        UnauthorizedError
+            Another incarnation listens there by now.
+        """
+        # A unix socket connects at once unless its backlog is full; a thread may wait for that.
+        client = await asyncio.to_thread(connect_unix, endpoint, timeout=_CONNECT_TIMEOUT)
+        client.setblocking(False)
+        link = cls(endpoint, client)
+        try:
+            await asyncio.shield(link._welcome)
+        except OperationInterruptedError as error:
+            reason = "it ended before it answered"
+            raise ContainerUnavailableError(endpoint.sandbox_id, reason) from error
+        finally:
+            if not link.is_welcome:
+                await link.aclose()
+        return link
+
+    @property
+    def is_welcome(self) -> bool:
+        """Whether the runtime has accepted us."""
+        return self._welcome.done() and self._welcome.exception() is None
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether calls may be sent: the other end has not hung up, as far as we can know.
+
+        The peek finds a hang-up that the reader task has not come to yet: a call sent after it
+        would have to be reported as interrupted although it never began.
+        """
+        if self._broken is not None:
+            return False
+        if self._pending:
+            return True
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    # --- calls ---
+
+    def begin(self, operation: Operation, request: Record, incarnation: str | None) -> int:
+        value, body = encode(request)
+        credit = _STREAM_CREDIT if operation.kind is Kind.STREAM else INITIAL_CREDIT
+        call, data = self._protocol.call(
+            operation.name, value, body, incarnation=incarnation, credit=credit
+        )
+        self._pending[call] = _Pending(operation)
+        self._write(data)
+        return call
+
+    def pending(self, call: int) -> _Pending:
+        return self._pending[call]
+
+    def finish(self, call: int) -> None:
+        """Forget a call; one that has not been answered is cancelled at the other end."""
+        pending = self._pending.pop(call, None)
+        if pending is None:
+            return
+        if pending.answer.done():
+            if not pending.answer.cancelled():
+                # Marks an error as seen when the caller left before it came.
+                pending.answer.exception()
+            return
+        pending.answer.cancel()
+        if self._broken is None:
+            self._write(self._protocol.cancel(call))
+
+    def grant(self, call: int, amount: int) -> None:
+        if self._broken is None and not self._pending[call].answer.done():
+            self._write(self._protocol.grant(call, amount))
+
+    def become_channel(self) -> None:
+        self._protocol.become_channel()
+
+    def write_frame(self, kind: FrameKind, *parts: bytes | memoryview) -> None:
+        if self._broken is not None:
+            raise self._broken
+        self._write(self._protocol.channel_frame(kind, *parts))
+
+    async def drained(self) -> None:
+        """Wait until not too much waits for the socket."""
+        await self._sendable.wait()
+
+    # --- the socket ---
+
+    def _write(self, data: bytes) -> None:
+        if not self._outgoing:
+            try:
+                sent = self._socket.send(data)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self._break(error.strerror or "the connection broke")
+                return
+            if sent == len(data):
+                return
+            data = data[sent:]
+            self._loop.add_writer(self._socket.fileno(), self._flush)
+        self._outgoing.append(memoryview(data))
+        self._outgoing_bytes += len(data)
+        if self._outgoing_bytes > _SEND_BACKLOG:
+            self._sendable.clear()
+
+    def _flush(self) -> None:
+        while self._outgoing:
+            first = self._outgoing[0]
+            try:
+                sent = self._socket.send(first)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._break(error.strerror or "the connection broke")
+                return
+            self._outgoing_bytes -= sent
+            if sent < len(first):
+                self._outgoing[0] = first[sent:]
+                continue
+            self._outgoing.popleft()
+        self._loop.remove_writer(self._socket.fileno())
+        self._sendable.set()
+
+    async def _read(self) -> None:
+        reason = "the runtime hung up"
+        try:
+            while self._broken is None:
+                data = await self._loop.sock_recv(self._socket, _READ_BYTES)
+                if not data:
+                    break
+                for event in self._protocol.receive(data):
+                    self._handle(event)
+                if self._frames.qsize() > _CHANNEL_BACKLOG:
+                    self._room.clear()
+                    await self._room.wait()
+        except OSError as error:
+            reason = error.strerror or reason
+        except SandboxError as error:
+            self._broken = self._broken or error
+        finally:
+            self._break(reason)
+            self._socket.close()
+
+    def _handle(self, event: Welcome | Result | Item | End | Failed | ChannelFrame) -> None:
+        if isinstance(event, Item):
+            self._take_item(event)
+        elif isinstance(event, ChannelFrame):
+            self._frames.put_nowait(event)
+        elif isinstance(event, Welcome):
+            if not self._welcome.done():
+                self._welcome.set_result(event)
+        elif isinstance(event, Failed) and event.call == 0:
+            assert isinstance(event.error, SandboxError)  # noqa: S101  ClientConnection makes it so
+            self._broken = event.error
+            raise event.error
+        else:
+            self._answer(event)
+
+    def _answer(self, event: Result | End | Failed) -> None:
+        pending = self._pending.get(event.call)
+        # The answer of a call that was cancelled meanwhile has nobody to go to.
+        if pending is None or pending.answer.done():
+            return
+        if isinstance(event, Failed):
+            assert isinstance(event.error, SandboxError)  # noqa: S101  likewise
+            pending.answer.set_exception(event.error)
+        else:
+            pending.answer.set_result(event)
+        pending.news.set()
+
+    def _take_item(self, event: Item) -> None:
+        pending = self._pending.get(event.call)
+        if pending is None:
+            return
+        pending.waiting_bytes += event.size
+        if pending.waiting_bytes > _STREAM_CREDIT + MAX_FRAME:
+            raise ProtocolViolationError("a stream that does not keep to its credit")
+        pending.items.append(event)
+        pending.news.set()
+
+    async def next_frame(self) -> ChannelFrame | None:
+        """Take the next frame of a channel; None, again and again, once it has ended."""
+        frame = await self._frames.get()
+        if frame is None:
+            self._frames.put_nowait(None)
+        if self._frames.qsize() <= _CHANNEL_BACKLOG // 2:
+            self._room.set()
+        return frame
+
+    def _break(self, reason: str) -> None:
+        """Interrupt every call under way, once."""
+        if self._outgoing:
+            self._loop.remove_writer(self._socket.fileno())
+            self._outgoing.clear()
+        given = self._broken
+        if given is None:
+            self._broken = OperationInterruptedError("the connection", reason)
+        for pending in self._pending.values():
+            if not pending.answer.done():
+                name = pending.operation.name
+                pending.answer.set_exception(given or OperationInterruptedError(name, reason))
+                # Whoever waits sees it; whoever has left must not be warned of it.
+                pending.answer.exception()
+                pending.news.set()
+        if not self._welcome.done():
+            self._welcome.set_exception(given or OperationInterruptedError("HELLO", reason))
+            self._welcome.exception()
+        self._sendable.set()
+        self._room.set()
+        self._frames.put_nowait(None)
+
+    def abandon(self) -> None:
+        """Close soon, from any thread, when nobody is left who could await it."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._reader.cancel)
+
+    async def aclose(self) -> None:
+        self._reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._reader
+        # A task that was cancelled before its first step never reached its own clean-up.
+        self._break("it was closed")
+        self._socket.close()
+
+
+class RpcEventStream:
+    """The events of one stream; see `EventStream`."""
+
+    def __init__(self, link: _Link, call: int) -> None:
+        self._link = link
+        self._call = call
+        self._pending = link.pending(call)
+        self._taken = 0
+        self._end: Record | None = None
+
+    @property
+    def end(self) -> Record | None:
+        """The operation's result; None while events may follow."""
+        return self._end
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        return self
+
+    async def __anext__(self) -> Record:
+        pending = self._pending
+        while not pending.items:
+            if pending.answer.done():
+                answer = pending.answer.result()
+                self._end = decode(pending.operation.result, answer.value, answer.body)
+                raise StopAsyncIteration
+            pending.news.clear()
+            await pending.news.wait()
+        item = pending.items.popleft()
+        pending.waiting_bytes -= item.size
+        self._taken += item.size
+        # Grants in large steps: one for each event would double the frames.
+        if self._taken >= _STREAM_CREDIT // 4:
+            self._link.grant(self._call, self._taken)
+            self._taken = 0
+        event = pending.operation.event
+        assert event is not None  # noqa: S101  the table's streams have one
+        return decode(event, item.value, item.body)
+
+
+class RpcChannel:
+    """A connection that carries one channel; see `Channel`."""
+
+    def __init__(self, link: _Link, opening: Record) -> None:
+        self._link = link
+        self._opening = opening
+
+    @property
+    def opening(self) -> Record:
+        """What the operation answered before the connection became a channel."""
+        return self._opening
+
+    async def send(self, kind: FrameKind, *parts: bytes | memoryview) -> None:
+        """Send one frame; returns when not too much waits to be sent."""
+        self._link.write_frame(kind, *parts)
+        await self._link.drained()
+
+    async def receive(self) -> tuple[FrameKind, memoryview] | None:
+        """Return the next frame, or None once the runtime has closed the channel."""
+        frame = await self._link.next_frame()
+        if frame is None:
+            return None
+        assert isinstance(frame.payload, memoryview)  # noqa: S101  ClientConnection makes it so
+        return frame.kind, frame.payload
+
+    async def aclose(self) -> None:
+        """Close the connection; a second time is fine."""
+        await self._link.aclose()
+
+
+class RpcTransport:
+    """Carries operations over one connection that is opened at the first of them.
+
+    Parameters
+    ----------
+    endpoint : Endpoint
+        The incarnation to talk to.
+
+    Notes
+    -----
+    After the connection broke, the next operation opens a new one.  Use it within one event loop.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._link: _Link | None = None
+        self._opening = asyncio.Lock()
+        self._is_closed = False
+
+    def __del__(self) -> None:
+        # Handles that go out of use in a notebook are rarely closed; the connection must not stay.
+        if self._link is not None:
+            self._link.abandon()
+
+    async def open(self) -> None:
+        """Make sure there is a connection now; operations do it by themselves.
+
+        Raises
+        ------
+        ContainerUnavailableError
+            Nobody listens.
+        UnauthorizedError
+            Another incarnation listens there by now.
+        """
+        await self._usable()
+
+    async def call(
+        self, operation: str, request: Record, *, incarnation: str | None = None
+    ) -> Record:
+        """Do an operation that answers once; see `Transport`."""
+        row = _row(operation, Kind.CALL)
+        link = await self._usable()
+        call = link.begin(row, request, incarnation)
+        try:
+            await link.drained()
+            answer = await asyncio.shield(link.pending(call).answer)
+        finally:
+            link.finish(call)
+        return decode(row.result, answer.value, answer.body)
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, operation: str, request: Record, *, incarnation: str | None = None
+    ) -> AsyncIterator[RpcEventStream]:
+        """Do an operation that answers with events; see `Transport`."""
+        row = _row(operation, Kind.STREAM)
+        link = await self._usable()
+        call = link.begin(row, request, incarnation)
+        try:
+            await link.drained()
+            yield RpcEventStream(link, call)
+        finally:
+            link.finish(call)
+
+    async def connect(self, operation: str, request: Record) -> RpcChannel:
+        """Open a channel on a connection of its own; see `Transport`."""
+        row = _row(operation, Kind.CHANNEL)
+        link = await _Link.open(self.endpoint)
+        try:
+            call = link.begin(row, request, None)
+            # Before the answer comes: frames of the channel may come in the same chunk.
+            link.become_channel()
+            answer = await asyncio.shield(link.pending(call).answer)
+            link.finish(call)
+            return RpcChannel(link, decode(row.result, answer.value, answer.body))
+        except BaseException:
+            await link.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Close the connection; calls under way are interrupted.  A second time is fine."""
+        self._is_closed = True
+        link, self._link = self._link, None
+        if link is not None:
+            await link.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def _usable(self) -> _Link:
+        link = self._link
+        if link is not None and link.is_usable:
+            return link
+        async with self._opening:
+            if self._is_closed:
+                raise ContainerUnavailableError(
+                    self.endpoint.sandbox_id, "this connection was closed"
+                )
+            if self._link is not None and not self._link.is_usable:
+                broken, self._link = self._link, None
+                await broken.aclose()
+            if self._link is None:
+                self._link = await _Link.open(self.endpoint)
+            return self._link
+
+
+def _row(operation: str, kind: Kind) -> Operation:
+    row = OPERATIONS[operation]
+    if row.kind is not kind:
+        raise TransportError(f"{operation} is a {row.kind.value}, not a {kind.value}.")
+    return row
