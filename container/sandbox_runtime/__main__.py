@@ -1,0 +1,31 @@
+"""Entry of the runtime: ``python -I -S .../sandbox_runtime/__main__.py --config-fd N``."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> int:
+    """Read the configuration, apply it to this process, and serve."""
+    if len(sys.argv) != 3 or sys.argv[1] != "--config-fd" or not sys.argv[2].isdecimal():
+        sys.stderr.write("usage: __main__.py --config-fd N\n")
+        return 2
+    # Isolated mode leaves the folder of our two packages out of the path.
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    from sandbox_kernel.errors import SandboxError  # noqa: PLC0415
+    from sandbox_runtime.config import read_config  # noqa: PLC0415
+    from sandbox_runtime.server import Runtime  # noqa: PLC0415
+
+    try:
+        config = read_config(int(sys.argv[2]))
+        runtime = Runtime(config)
+    except (SandboxError, OSError) as error:
+        sys.stderr.write(f"the runtime cannot start: {error}\n")
+        return 1
+    runtime.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

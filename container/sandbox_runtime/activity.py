@@ -1,0 +1,99 @@
+"""When a sandbox may sleep: pure rules, time passed in.
+
+What holds it awake: a command or started process that runs, a stream that is open, an attached
+relay, and a detached kernel while its lease lasts.  What does not: an open connection, a lookup,
+something left in the background by a command that has ended.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["LOOKUPS", "Activity"]
+
+LOOKUPS = frozenset(
+    ("runtime.health", "runtime.configure", "process.get", "process.list", "kernel.list")
+)
+"""Operations that observe only; every other one starts the idle time anew."""
+
+
+class Activity:
+    """The idle clock of a sandbox; all times are monotonic seconds.
+
+    Parameters
+    ----------
+    now : float
+        When the sandbox started.
+    sleep_after : float, optional
+        Idle seconds until sleep; None never.
+    keep_alive : bool
+        Never sleep while this is set.
+    """
+
+    def __init__(self, now: float, *, sleep_after: float | None, keep_alive: bool) -> None:
+        self.sleep_after = sleep_after
+        self.keep_alive = keep_alive
+        self._holders: dict[str, int] = {}
+        self._leases: dict[str, float] = {}
+        self._idle_since = now
+
+    def touch(self, now: float) -> None:
+        """Note that something was asked of the sandbox."""
+        self._idle_since = max(self._idle_since, now)
+
+    def hold(self, holder: str) -> None:
+        """Hold the sandbox awake until the same holder lets go as often."""
+        self._holders[holder] = self._holders.get(holder, 0) + 1
+
+    def let_go(self, holder: str, now: float) -> None:
+        """End one hold; the idle time starts anew with the last one."""
+        count = self._holders.get(holder, 0) - 1
+        if count > 0:
+            self._holders[holder] = count
+        else:
+            self._holders.pop(holder, None)
+        self.touch(now)
+
+    def lease(self, holder: str, until: float) -> None:
+        """Hold the sandbox awake until a time; a second lease of a holder replaces the first."""
+        self._leases[holder] = until
+
+    def end_lease(self, holder: str, now: float) -> None:
+        """End a lease early; without one nothing changes."""
+        if self._leases.pop(holder, now) > now:
+            self.touch(now)
+
+    def configure(self, now: float, *, sleep_after: float | None, keep_alive: bool | None) -> None:
+        """Change the rules; None leaves one as it is.  The idle time starts anew."""
+        if sleep_after is not None:
+            self.sleep_after = sleep_after
+        if keep_alive is not None:
+            self.keep_alive = keep_alive
+        self.touch(now)
+
+    def busy(self, now: float) -> list[str]:
+        """Return what holds the sandbox awake, for people."""
+        leased = (f"{name} (lease)" for name, until in self._leases.items() if until > now)
+        return [*self._holders, *leased]
+
+    def idle_since(self, now: float) -> float | None:
+        """Return since when nothing has held the sandbox awake; None while something does."""
+        if self._holders or any(until > now for until in self._leases.values()):
+            return None
+        return max((self._idle_since, *_past(self._leases.values(), now)))
+
+    def sleep_at(self, now: float) -> float | None:
+        """Return when to sleep, or to ask again, if nothing happens until then; None for never.
+
+        The sandbox may sleep once the answer is not after `now`.
+        """
+        if self.keep_alive or self.sleep_after is None or self._holders:
+            return None
+        since = max((self._idle_since, *self._leases.values()))
+        return since + self.sleep_after
+
+
+def _past(times: Iterable[float], now: float) -> list[float]:
+    return [time for time in times if time <= now]

@@ -1,0 +1,96 @@
+"""Child processes: who waits for which, and how a process group is ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandbox_runtime.loop import Loop
+
+__all__ = ["Children", "signal_group"]
+
+_MOST_STRAYS = 1024
+
+
+def signal_group(pid: int, number: int) -> bool:
+    """Signal the process group a child leads; return whether there was anybody to signal."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        # Members that changed their user are beyond reach; the rest has got it.
+        return True
+    return True
+
+
+class Children:
+    """Reaps every child, own and adopted, and tells whoever watches it."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._watchers: dict[int, Callable[[int], None]] = {}
+        self._strays: dict[int, int] = {}
+        self._ending: set[int] = set()
+        loop.on_signal(signal.SIGCHLD, self.reap)
+
+    def __len__(self) -> int:
+        return len(self._watchers)
+
+    def watch(self, pid: int, callback: Callable[[int], None]) -> None:
+        """Call `callback(wait status)` once, from the loop, after the child has ended.
+
+        A child that another process started for us may have ended before we learn its pid; its
+        status is remembered for this call.
+        """
+        status = self._strays.pop(pid, None)
+        if status is None:
+            self._watchers[pid] = callback
+        else:
+            self._loop.call_soon(lambda: callback(status))
+
+    def reap(self) -> None:
+        """Collect all children that have ended."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            callback = self._watchers.pop(pid, None)
+            if callback is not None:
+                callback(status)
+                continue
+            self._strays[pid] = status
+            if len(self._strays) > _MOST_STRAYS:
+                del self._strays[next(iter(self._strays))]
+
+    def end_group(self, pid: int, grace: float) -> None:
+        """Ask a child's group to end, and kill what is left of it after `grace` seconds.
+
+        The group may outlive its leader; its number stays taken as long as it has members.
+        """
+        if not signal_group(pid, signal.SIGTERM if grace > 0 else signal.SIGKILL):
+            return
+        if grace <= 0:
+            return
+        # A stopped process acts on TERM only when it goes on.
+        signal_group(pid, signal.SIGCONT)
+        if pid not in self._ending:
+            self._ending.add(pid)
+            self._loop.call_later(grace, lambda: self._kill(pid))
+
+    def _kill(self, pid: int) -> None:
+        if pid in self._ending:
+            self._ending.discard(pid)
+            signal_group(pid, signal.SIGKILL)
+
+    def check_group(self, pid: int) -> None:
+        """Forget about killing a group that has no members left, before its number is reused."""
+        if pid in self._ending and not signal_group(pid, 0):
+            self._ending.discard(pid)

@@ -1,0 +1,398 @@
+"""One client of the frame door: its calls, its bounded write queue, its life.
+
+Overflow rules.  Streams and channels stop producing while more than `STREAM_MARK` bytes wait to be
+sent; answers may always be queued, but above `ANSWER_MARK` nothing more is read from the client,
+so what waits is bounded by what it asked for.  A slow client thus delays itself only.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from itertools import islice
+
+from sandbox_kernel.errors import (
+    SandboxError,
+    UnauthorizedError,
+    ValidationFailedError,
+)
+from sandbox_kernel.wire.codec import encode
+from sandbox_kernel.wire.rpc import (
+    Call,
+    Cancel,
+    ChannelFrame,
+    Credit,
+    FrameKind,
+    Hello,
+    ServerConnection,
+    frame_header,
+)
+from sandbox_kernel.wire.version import agree
+from sandbox_runtime.loop import READ, WRITE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Protocol
+
+    from sandbox_kernel.wire.record import Record
+    from sandbox_runtime.loop import Loop
+
+    class Door(Protocol):
+        """What a connection asks of the server that accepted it."""
+
+        sandbox_id: str
+        incarnation: str
+
+        def admits(self, token: str) -> bool:
+            """Whether this is the incarnation's token."""
+
+        def dispatch(self, call: Call, exchange: Exchange) -> None:
+            """Begin an operation; its failure is told through the exchange."""
+
+        def gone(self, connection: Connection) -> None:
+            """Forget a closed connection."""
+
+    class ChannelOwner(Protocol):
+        """What speaks on a connection that has become a channel."""
+
+        def channel_frame(self, kind: FrameKind, payload: memoryview) -> None:
+            """Take a frame from the client; raise `ProtocolViolationError` if it is none."""
+
+        def channel_writable(self) -> None:
+            """Go on producing; the queue has drained."""
+
+        def channel_lost(self) -> None:
+            """Learn that the connection is closed; called once."""
+
+        def channel_choked(self) -> bool:
+            """Whether the client must not be read from for now."""
+
+
+__all__ = ["ANSWER_MARK", "STREAM_MARK", "Connection", "Exchange"]
+
+STREAM_MARK = 1 << 20
+ANSWER_MARK = 4 << 20
+MOST_CALLS = 1024
+HELLO_TIMEOUT = 10.0
+FLUSH_TIMEOUT = 5.0
+
+_READ_SIZE = 256 << 10
+_BUFFERS = 64
+
+
+class Exchange:
+    """One call under way: how its handler answers, and learns that nobody waits any more.
+
+    Attributes
+    ----------
+    on_cancel : callable or None
+        Called once when the client gives the call up or is lost before the last word.  After it the
+        handler still sends the last word; where the client is lost it goes nowhere.
+    on_writable : callable or None
+        Called when a stream may go on: credit was granted, or the queue has drained.
+    """
+
+    __slots__ = ("_connection", "call", "cancelled", "is_open", "on_cancel", "on_writable")
+
+    def __init__(self, connection: Connection, call: int) -> None:
+        self._connection = connection
+        self.call = call
+        self.is_open = True
+        self.cancelled = False
+        self.on_cancel: Callable[[], None] | None = None
+        self.on_writable: Callable[[], None] | None = None
+
+    @property
+    def writable(self) -> bool:
+        """Whether the stream may send an item now."""
+        connection = self._connection
+        return (
+            self.is_open
+            and connection.queued < STREAM_MARK
+            and connection.protocol.credit(self.call) > 0
+        )
+
+    @property
+    def connection(self) -> Connection:
+        """The connection the call came over."""
+        return self._connection
+
+    @property
+    def credit(self) -> int:
+        """Bytes the client still grants."""
+        return self._connection.protocol.credit(self.call)
+
+    def result(self, record: Record) -> None:
+        """Answer the call."""
+        if self._finish():
+            self._connection.send(self._connection.protocol.result(self.call, *encode(record)))
+
+    def item(self, record: Record) -> None:
+        """Send one event of a stream."""
+        if self.is_open:
+            self._connection.send(self._connection.protocol.item(self.call, *encode(record)))
+
+    def end(self, record: Record) -> None:
+        """End a stream."""
+        if self._finish():
+            self._connection.send(self._connection.protocol.end(self.call, *encode(record)))
+
+    def fail(self, error: SandboxError) -> None:
+        """End the call with an error."""
+        if self._finish():
+            self._connection.send(self._connection.protocol.failed(self.call, error))
+
+    def _finish(self) -> bool:
+        if not self.is_open:
+            return False
+        self.is_open = False
+        self.on_cancel = self.on_writable = None
+        self._connection.forget(self)
+        return True
+
+    def cancel(self) -> None:
+        """Tell the handler that nobody waits."""
+        self.cancelled = True
+        callback, self.on_cancel = self.on_cancel, None
+        if callback is not None:
+            callback()
+
+    def lose(self) -> None:
+        """Let later answers go nowhere, and tell the handler."""
+        self.is_open = False
+        self.on_writable = None
+        self.cancel()
+
+
+class Connection:
+    """A client's connection, from accept to close."""
+
+    def __init__(self, loop: Loop, door: Door, sock: socket.socket) -> None:
+        self.protocol = ServerConnection()
+        self.queued = 0
+        self._loop = loop
+        self._door = door
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._queue: deque[bytes | memoryview] = deque()
+        self._calls: dict[int, Exchange] = {}
+        self._channel: ChannelOwner | None = None
+        self._closing = False
+        self._closed = False
+        self._welcomed = False
+        sock.setblocking(False)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._events = READ
+        loop.add(self._fd, READ, self._ready)
+        self._deadline = loop.call_later(HELLO_TIMEOUT, self.close)
+
+    def __repr__(self) -> str:
+        return f"<Connection fd={self._fd} calls={len(self._calls)} queued={self.queued}>"
+
+    # --- receiving ----------------------------------------------------------------------------
+
+    def _ready(self, events: int) -> None:
+        if events & WRITE:
+            self._flush()
+        if events & ~WRITE and not self._closed:
+            self._receive()
+
+    def _receive(self) -> None:
+        try:
+            data = self._socket.recv(_READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        if self._closing:
+            return
+        try:
+            for event in self.protocol.receive(data):
+                self._handle(event)
+                if self._closing or self._closed:
+                    return
+        except SandboxError as error:
+            self._refuse(error)
+            return
+        self._watch()
+
+    def _handle(self, event: Hello | Call | Cancel | Credit | ChannelFrame) -> None:
+        if isinstance(event, ChannelFrame):
+            if self._channel is not None:
+                self._channel.channel_frame(event.kind, event.payload)  # type: ignore[arg-type]
+        elif isinstance(event, Call):
+            self._call(event)
+        elif isinstance(event, Credit):
+            exchange = self._calls.get(event.call)
+            if exchange is not None and exchange.on_writable is not None and exchange.writable:
+                exchange.on_writable()
+        elif isinstance(event, Cancel):
+            exchange = self._calls.get(event.call)
+            if exchange is not None:
+                exchange.cancel()
+        else:
+            self._hello(event)
+
+    def _hello(self, hello: Hello) -> None:
+        if not self._door.admits(hello.token):
+            raise UnauthorizedError
+        version = agree(hello.versions)
+        self._deadline.cancel()
+        self._welcomed = True
+        self.send(self.protocol.welcome(version, self._door.sandbox_id, self._door.incarnation))
+
+    def _call(self, call: Call) -> None:
+        exchange = Exchange(self, call.call)
+        self._calls[call.call] = exchange
+        if len(self._calls) > MOST_CALLS:
+            exchange.fail(
+                ValidationFailedError("call", f"is one more than the {MOST_CALLS} allowed at once")
+            )
+            return
+        self._door.dispatch(call, exchange)
+
+    def _refuse(self, error: SandboxError) -> None:
+        """Tell why, then close: what follows cannot be understood or must not be heard."""
+        if not self.protocol.is_channel:
+            self.send(self.protocol.failed(0, error))
+        self.close_when_sent()
+
+    # --- channels -----------------------------------------------------------------------------
+
+    @property
+    def can_become_channel(self) -> bool:
+        """Whether only the one call that asks for the channel is under way."""
+        return len(self._calls) == 1
+
+    def become_channel(self, owner: ChannelOwner) -> None:
+        """Hand the connection over, after the answer of the call that asked for it."""
+        self.protocol.become_channel()
+        self._channel = owner
+
+    def send_channel(self, kind: FrameKind, *parts: bytes) -> None:
+        """Send one channel frame."""
+        if not self._closed:
+            self.send(frame_header(kind, 0, sum(map(len, parts))), *parts)
+
+    # --- sending ------------------------------------------------------------------------------
+
+    def send(self, *buffers: bytes) -> None:
+        """Send at once what the socket takes and queue the rest."""
+        if self._closed:
+            return
+        rest: Sequence[bytes | memoryview] = buffers
+        if not self._queue:
+            try:
+                sent = self._socket.sendmsg(buffers)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                # Told from the loop, so that no caller finds its connection closed under its feet.
+                self._loop.call_soon(self.close)
+                return
+            rest = _after(buffers, sent)
+        for each in rest:
+            self._queue.append(each)
+            self.queued += len(each)
+        if rest:
+            self._watch()
+
+    def _flush(self) -> None:
+        """Send once: what the socket took leaves the queue."""
+        batch = list(islice(self._queue, _BUFFERS))
+        if batch:
+            try:
+                sent = self._socket.sendmsg(batch)
+            except BlockingIOError:
+                return
+            except OSError:
+                self.close()
+                return
+            self.queued -= sent
+            for _ in batch:
+                self._queue.popleft()
+            self._queue.extendleft(reversed(_after(batch, sent)))
+        if self._closing and not self._queue:
+            self.close()
+            return
+        if self.queued < STREAM_MARK:
+            self._resume()
+        self._watch()
+
+    def _resume(self) -> None:
+        if self._channel is not None:
+            self._channel.channel_writable()
+            return
+        for exchange in list(self._calls.values()):
+            if exchange.on_writable is not None and exchange.writable:
+                # Behind the others, so that each stream has its turn when the queue is short.
+                self._calls[exchange.call] = self._calls.pop(exchange.call)
+                exchange.on_writable()
+
+    def _watch(self) -> None:
+        """Ask the loop for exactly what can be acted on."""
+        if self._closed:
+            return
+        reading = self.queued < ANSWER_MARK and not (
+            self._channel is not None and self._channel.channel_choked()
+        )
+        events = (READ if reading else 0) | (WRITE if self._queue else 0)
+        if events != self._events:
+            self._events = events
+            self._loop.modify(self._fd, events)
+
+    def recheck(self) -> None:
+        """Look again whether the client may be read from."""
+        self._watch()
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def forget(self, exchange: Exchange) -> None:
+        """Drop an answered call."""
+        self._calls.pop(exchange.call, None)
+
+    def close_when_sent(self) -> None:
+        """Close once everything queued is sent, or the client has not taken it in time."""
+        if self._closed or self._closing:
+            return
+        self._closing = True
+        if not self._queue:
+            self._loop.call_soon(self.close)
+            return
+        self._deadline.cancel()
+        self._deadline = self._loop.call_later(FLUSH_TIMEOUT, self.close)
+
+    def close(self) -> None:
+        """Close now; every call and the channel are told.  Twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        self._deadline.cancel()
+        self._loop.remove(self._fd)
+        self._socket.close()
+        self._queue.clear()
+        self.queued = 0
+        calls, self._calls = self._calls, {}
+        for exchange in calls.values():
+            exchange.lose()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.channel_lost()
+        self._door.gone(self)
+
+
+def _after(buffers: Sequence[bytes | memoryview], sent: int) -> list[bytes | memoryview]:
+    """Return what is left of the buffers once `sent` bytes of them are gone."""
+    rest: list[bytes | memoryview] = []
+    for each in buffers:
+        if sent >= len(each):
+            sent -= len(each)
+        else:
+            rest.append(memoryview(each)[sent:] if sent else each)
+            sent = 0
+    return rest

@@ -1,0 +1,118 @@
+"""From an operation's name to its handler, and from an exception to the error on the wire."""
+
+from __future__ import annotations
+
+from sandbox_kernel.errors import (
+    KernelNotFoundError,
+    OperationError,
+    SandboxError,
+    StaleProcessHandleError,
+    ValidationFailedError,
+)
+from sandbox_kernel.wire.codec import decode
+from sandbox_kernel.wire.operations import OPERATIONS, Empty, KernelList, ProcessList
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from sandbox_kernel.wire.record import Record
+    from sandbox_kernel.wire.rpc import Call
+    from sandbox_runtime.connection import Exchange
+    from sandbox_runtime.server import Runtime
+
+    # The request's class is the table's; the codec has checked it.
+    Handler = Callable[[Runtime, Any, Exchange], Record | None]
+
+__all__ = ["HANDLERS", "answer_with", "dispatch"]
+
+
+def dispatch(runtime: Runtime, call: Call, exchange: Exchange) -> None:
+    """Begin the operation a call asks for; every failure is told through the exchange."""
+
+    def begin() -> Record | None:
+        operation = OPERATIONS.get(call.operation)
+        handler = HANDLERS.get(call.operation)
+        if operation is None or handler is None:
+            raise ValidationFailedError("op", f"is no operation: {call.operation[:80]!r}")
+        request = decode(operation.request, call.params, call.body)
+        if call.incarnation not in (None, runtime.incarnation):
+            _refuse_stale(request)
+        return handler(runtime, request, exchange)
+
+    answer_with(exchange, begin, runtime.log)
+
+
+def answer_with(
+    exchange: Exchange, begin: Callable[[], Record | None], log: Callable[[str], None]
+) -> None:
+    """Answer a call with what `begin` returns or raises; with None it is answered later."""
+    try:
+        answer = begin()
+    except SandboxError as error:
+        exchange.fail(error)
+    except Exception as error:  # noqa: BLE001  the one border where our own faults become an answer
+        import traceback  # noqa: PLC0415  never needed while all is well
+
+        log(traceback.format_exc())
+        exchange.fail(
+            OperationError(
+                f"The operation failed inside the runtime ({type(error).__name__}).",
+                hint="The sandbox's log has the details.",
+            )
+        )
+    else:
+        if answer is not None:
+            exchange.result(answer)
+
+
+def _refuse_stale(request: Record) -> None:
+    """Refuse handles of an earlier container; what names no process or kernel has no handle."""
+    process_id = request.__dict__.get("process_id")
+    if process_id is not None:
+        raise StaleProcessHandleError(process_id)
+    kernel_id = request.__dict__.get("kernel_id")
+    if kernel_id is not None:
+        raise KernelNotFoundError(kernel_id)
+
+
+def _start_process(runtime: Runtime, request: Any, _exchange: Exchange) -> Record:
+    return runtime.processes.start(request)
+
+
+def _signal(runtime: Runtime, request: Any, _exchange: Exchange) -> Record:
+    runtime.processes.signal(request)
+    return Empty()
+
+
+def _kernel_list(runtime: Runtime, _request: Any, _exchange: Exchange) -> Record:
+    return KernelList(kernels=runtime.kernels.list())
+
+
+def _process_list(runtime: Runtime, _request: Any, _exchange: Exchange) -> Record:
+    return ProcessList(processes=runtime.processes.list())
+
+
+HANDLERS: dict[str, Handler] = {
+    "runtime.health": lambda runtime, _request, _exchange: runtime.health(),
+    "runtime.configure": lambda runtime, request, _exchange: runtime.configure(request),
+    "runtime.shutdown": lambda runtime, request, _exchange: runtime.shut_down(request),
+    "exec": lambda runtime, request, exchange: runtime.processes.exec(request, exchange),
+    "process.start": _start_process,
+    "process.get": lambda runtime, request, _: runtime.processes.get(request.process_id),
+    "process.list": _process_list,
+    "process.output": lambda runtime, request, exchange: runtime.processes.output(
+        request, exchange
+    ),
+    "process.write_stdin": lambda runtime, request, exchange: runtime.processes.write_stdin(
+        request, exchange
+    ),
+    "process.signal": _signal,
+    "process.wait": lambda runtime, request, exchange: runtime.processes.wait(request, exchange),
+    "kernel.start": lambda runtime, request, exchange: runtime.kernels.start(request, exchange),
+    "kernel.connect": lambda runtime, request, exchange: runtime.kernels.connect(request, exchange),
+    "kernel.list": _kernel_list,
+    "kernel.end": lambda runtime, request, exchange: runtime.kernels.end(request, exchange),
+}
+"""One handler for each operation: it returns the answer, or None and answers later."""

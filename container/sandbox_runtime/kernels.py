@@ -1,0 +1,580 @@
+"""Kernels: interpreters whose output waits in a ring until a relay has taken it over.
+
+A kernel speaks records on its standard input and output.  What it writes gets absolute offsets; a
+relay that comes back reads on from what the last one acknowledged.
+
+Overflow rules: the ring holds `RING` bytes, then the kernel's pipe is not read and the kernel
+waits.  Of input, `MOST_INPUT` bytes may wait for the kernel, then its relay's connection is not
+read; so much only, since the acknowledgements come over the same connection.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import deque
+
+from sandbox_kernel.errors import (
+    CommandNotFoundError,
+    KernelNotFoundError,
+    OperationInterruptedError,
+    ProcessAbortedError,
+    ProcessSpawnFailedError,
+    ProtocolViolationError,
+    ValidationFailedError,
+)
+from sandbox_kernel.wire.codec import dump_json, load_json
+from sandbox_kernel.wire.operations import (
+    Empty,
+    EndKernelRequest,
+    KernelInfo,
+    KernelRequest,
+    StartKernelRequest,
+)
+from sandbox_kernel.wire.rpc import FrameKind
+from sandbox_runtime.children import signal_group
+from sandbox_runtime.connection import STREAM_MARK
+from sandbox_runtime.loop import READ, WRITE
+from sandbox_runtime.ring import Ring
+from sandbox_runtime.spawn import overlay, program_name, spawn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from sandbox_kernel.wire.record import Record
+    from sandbox_runtime.activity import Activity
+    from sandbox_runtime.children import Children
+    from sandbox_runtime.config import Config
+    from sandbox_runtime.connection import Connection, Exchange
+    from sandbox_runtime.loop import Loop
+    from sandbox_runtime.memory_events import MemoryEvents
+
+__all__ = ["Kernel", "Kernels"]
+
+RING = 64 << 20
+MOST_INPUT = 256 << 20
+STDERR_KEPT = 4096
+FINISHED_KEPT = 16
+"""How many ended kernels wait for a relay to learn of it; the oldest is forgotten first."""
+
+GROUP_GRACE = 1.0
+"""Seconds between TERM and KILL for what an ended kernel has left behind."""
+
+_CHUNK = 256 << 10
+_PIPE = 1 << 20
+_DRAIN = 64 << 10
+
+
+class _Attachment:
+    """The relay that a kernel's output goes to at present."""
+
+    def __init__(self, kernel: Kernel, connection: Connection) -> None:
+        self._kernel = kernel
+        self._connection = connection
+        self._sent = kernel.ring.start
+        self._told_exit = False
+
+    def channel_frame(self, kind: FrameKind, payload: memoryview) -> None:
+        """Take a frame from the relay."""
+        kernel = self._kernel
+        if kind is FrameKind.INPUT:
+            kernel.write(payload)
+        elif kind is FrameKind.ACK:
+            if len(payload) != 8:
+                raise ProtocolViolationError("an ACK that is no offset")
+            offset = int.from_bytes(payload, "big")
+            if offset > self._sent:
+                raise ProtocolViolationError("an ACK of what was not sent")
+            kernel.acknowledge(offset)
+            self._check_done()
+        elif kind is FrameKind.CONTROL:
+            self._control(load_json(bytes(payload)))
+        else:
+            raise ProtocolViolationError(f"frame {kind.name} from a relay")
+
+    def _control(self, order: Any) -> None:
+        kind = order.get("type") if isinstance(order, dict) else None
+        if kind == "signal":
+            number = order.get("signal")
+            if not isinstance(number, int) or not 1 <= number < signal.NSIG:
+                raise ProtocolViolationError("CONTROL with a bad signal")
+            self._kernel.signal(number)
+        elif kind == "end":
+            grace = order.get("grace", 1.0)
+            if not isinstance(grace, int | float) or not 0 <= grace <= 60:
+                raise ProtocolViolationError("CONTROL with a bad grace")
+            self._kernel.end(grace)
+        # Orders of a newer relay that we do not know are left alone.
+
+    def channel_writable(self) -> None:
+        """Send what the ring holds beyond what was sent, as far as the queue takes it."""
+        ring, connection = self._kernel.ring, self._connection
+        while self._sent < ring.end and connection.queued < STREAM_MARK:
+            data = ring.read(self._sent, _CHUNK)
+            connection.send_channel(FrameKind.DATA, self._sent.to_bytes(8, "big"), data)
+            self._sent += len(data)
+        if self._kernel.finished and self._sent == ring.end and not self._told_exit:
+            self._told_exit = True
+            connection.send_channel(FrameKind.EVENT, dump_json(self._kernel.exit_event()))
+            self._check_done()
+
+    def _check_done(self) -> None:
+        if self._told_exit and not len(self._kernel.ring):
+            self._kernel.read_to_its_end()
+
+    def channel_lost(self) -> None:
+        """Leave the kernel to the next relay."""
+        self._kernel.detached(self)
+
+    def channel_choked(self) -> bool:
+        """Whether too much input waits for the kernel."""
+        return self._kernel.input_waiting > MOST_INPUT
+
+    def input_taken(self) -> None:
+        """Read from the relay again, if it had to wait."""
+        self._connection.recheck()
+
+    def supersede(self) -> None:
+        """Tell the relay that another one has taken its place, and close its connection."""
+        self._connection.send_channel(FrameKind.EVENT, dump_json({"type": "superseded"}))
+        self._connection.close_when_sent()
+
+
+class Kernel:
+    """One interpreter and its three pipes."""
+
+    def __init__(self, table: Kernels, kernel_id: str, lease: float) -> None:
+        self.table = table
+        self.kernel_id = kernel_id
+        self.lease = lease
+        self.pid = 0
+        self.started_at = time.time()
+        self.ring = Ring(RING)
+        self.finished = False
+        self.input_waiting = 0
+        self.attachment: _Attachment | None = None
+        self.on_exit: list[Callable[[], None]] = []
+        self._input: deque[memoryview] = deque()
+        self._status: int | None = None
+        self._reason: str | None = None
+        self._stderr = bytearray()
+        self._stdin_fd = self._stdout_fd = self._stderr_fd = -1
+        self._reading = False
+        self._writing = False
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self.kernel_id} pid={self.pid} status={self._status}>"
+
+    @property
+    def running(self) -> bool:
+        """Whether the interpreter has not been reaped."""
+        return self._status is None
+
+    def info(self, *, existing: bool) -> KernelInfo:
+        """Return what is known."""
+        return KernelInfo(
+            kernel_id=self.kernel_id,
+            pid=self.pid,
+            existing=existing,
+            acked=self.ring.start,
+            started_at=self.started_at,
+            attached=self.attachment is not None,
+            incarnation=self.table.incarnation,
+        )
+
+    def open(self, stdin: int, stdout: int, stderr: int) -> None:
+        """Take over our ends of the pipes; they must not block."""
+        loop = self.table.loop
+        self._stdin_fd, self._stdout_fd, self._stderr_fd = stdin, stdout, stderr
+        self._reading = True
+        loop.add(stdout, READ, self._readable)
+        loop.add(stderr, READ, self._stderr_readable)
+
+    def started(self, pid: int) -> None:
+        """Learn the interpreter's pid."""
+        self.pid = pid
+        self.table.children.watch(pid, self._exited)
+
+    # --- output -------------------------------------------------------------------------------
+
+    def _readable(self, _events: int) -> None:
+        if self._read() is None:
+            self._close_stdout()
+
+    def _read(self) -> int | None:
+        """Read once into the ring; None at the end, 0 if nothing can be read now."""
+        size = min(_CHUNK, self.ring.room)
+        if size <= 0:
+            self._watch_output()
+            return 0
+        try:
+            data = os.read(self._stdout_fd, size)
+        except BlockingIOError:
+            return 0
+        if not data:
+            return None
+        self.ring.append(data)
+        if self.attachment is not None:
+            self.attachment.channel_writable()
+        self._watch_output()
+        return len(data)
+
+    def _watch_output(self) -> None:
+        wanted = self._stdout_fd >= 0 and self.running and self.ring.room > 0
+        if wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                self.table.loop.add(self._stdout_fd, READ, self._readable)
+            else:
+                self.table.loop.remove(self._stdout_fd)
+
+    def acknowledge(self, offset: int) -> None:
+        """Forget output that a relay has taken over."""
+        self.ring.release(offset)
+        if self.running:
+            self._watch_output()
+        elif self._stdout_fd >= 0:
+            self.table.loop.call_soon(self._drain)
+
+    def _drain(self) -> None:
+        """After the end: read once per turn what the interpreter had left in its pipe."""
+        if self._stdout_fd < 0 or self.ring.room <= 0:
+            return
+        if self._read():
+            self.table.loop.call_soon(self._drain)
+        else:
+            self._close_stdout()
+
+    def _close_stdout(self) -> None:
+        if self._stdout_fd < 0:
+            return
+        if self._reading:
+            self._reading = False
+            self.table.loop.remove(self._stdout_fd)
+        os.close(self._stdout_fd)
+        self._stdout_fd = -1
+        self._finish_if_done()
+
+    def _stderr_readable(self, _events: int) -> None:
+        if not self._read_stderr():
+            self._close_stderr()
+
+    def _read_stderr(self) -> bool:
+        """Read once and keep the tail; False at the end."""
+        try:
+            data = os.read(self._stderr_fd, _CHUNK)
+        except BlockingIOError:
+            return True
+        self._stderr += data
+        del self._stderr[:-STDERR_KEPT]
+        return bool(data)
+
+    def _close_stderr(self) -> None:
+        if self._stderr_fd >= 0:
+            self.table.loop.remove(self._stderr_fd)
+            os.close(self._stderr_fd)
+            self._stderr_fd = -1
+
+    # --- input --------------------------------------------------------------------------------
+
+    def write(self, data: memoryview) -> None:
+        """Write whole records, in order; what comes after the end is dropped."""
+        if self._stdin_fd < 0:
+            return
+        self._input.append(data)
+        self.input_waiting += len(data)
+        if not self._writing:
+            self._pump_input()
+
+    def _writable(self, _events: int) -> None:
+        self._pump_input()
+        if self.attachment is not None:
+            self.attachment.input_taken()
+
+    def _pump_input(self) -> None:
+        while self._input:
+            data = self._input[0]
+            try:
+                done = os.write(self._stdin_fd, data)
+            except BlockingIOError:
+                break
+            except OSError:
+                self._close_stdin()
+                return
+            self.input_waiting -= done
+            if done < len(data):
+                self._input[0] = data[done:]
+                break
+            self._input.popleft()
+        if bool(self._input) != self._writing:
+            self._writing = not self._writing
+            if self._writing:
+                self.table.loop.add(self._stdin_fd, WRITE, self._writable)
+            else:
+                self.table.loop.remove(self._stdin_fd)
+
+    def _close_stdin(self) -> None:
+        if self._stdin_fd < 0:
+            return
+        if self._writing:
+            self._writing = False
+            self.table.loop.remove(self._stdin_fd)
+        os.close(self._stdin_fd)
+        self._stdin_fd = -1
+        self._input.clear()
+        self.input_waiting = 0
+
+    # --- relays -------------------------------------------------------------------------------
+
+    def attach(self, connection: Connection) -> _Attachment:
+        """Give the output to a new relay; the present one is superseded."""
+        previous, self.attachment = self.attachment, _Attachment(self, connection)
+        if previous is not None:
+            previous.supersede()
+        else:
+            self.table.activity.hold(f"kernel {self.kernel_id}")
+        self.table.activity.end_lease(f"kernel {self.kernel_id}", time.monotonic())
+        return self.attachment
+
+    def detached(self, attachment: _Attachment) -> None:
+        """Note that a relay has left; only the present one counts."""
+        if attachment is not self.attachment:
+            return
+        self.attachment = None
+        now = time.monotonic()
+        self.table.activity.let_go(f"kernel {self.kernel_id}", now)
+        if self.running:
+            self.begin_lease()
+
+    def begin_lease(self) -> None:
+        """Hold the sandbox awake for a while without a relay."""
+        self.table.activity.lease(f"kernel {self.kernel_id}", time.monotonic() + self.lease)
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def signal(self, number: int) -> None:
+        """Signal the interpreter and what it has started."""
+        if self.running and self.pid and not signal_group(self.pid, number):
+            # A kernel that was just forked may not lead its own group yet.
+            os.kill(self.pid, number)
+
+    def end(self, grace: float, reason: str = "ended") -> None:
+        """End the interpreter and its group."""
+        if self.running:
+            self._reason = self._reason or reason
+            self.table.children.end_group(self.pid, grace)
+
+    def _exited(self, status: int) -> None:
+        self._status = status
+        code = os.waitstatus_to_exitcode(status)
+        if code == -signal.SIGKILL and self.table.memory_events.explains_kill():
+            self._reason = "memory_limit"
+        children = self.table.children
+        children.check_group(self.pid)
+        # What cells have started ends with the interpreter, as the next one must not meet it.
+        children.end_group(self.pid, GROUP_GRACE)
+        self._close_stdin()
+        self.table.activity.end_lease(f"kernel {self.kernel_id}", time.monotonic())
+        if self._stderr_fd >= 0:
+            self._read_stderr()
+            self._close_stderr()
+        if self._reading:
+            self._reading = False
+            self.table.loop.remove(self._stdout_fd)
+        waiting, self.on_exit = self.on_exit, []
+        for each in waiting:
+            each()
+        self._drain()
+        self._finish_if_done()
+
+    def _finish_if_done(self) -> None:
+        if self.finished or self.running or self._stdout_fd >= 0:
+            return
+        self.finished = True
+        if self.attachment is not None:
+            self.attachment.channel_writable()
+        self.table.ended(self)
+
+    def exit_event(self) -> dict[str, Any]:
+        """Return how the interpreter ended, for its relay."""
+        code = os.waitstatus_to_exitcode(self._status or 0)
+        return {
+            "type": "exit",
+            "exit_code": 128 - code if code < 0 else code,
+            "signal": -code if code < 0 else None,
+            "reason": self._reason,
+            "stderr": self._stderr.decode("utf-8", "replace"),
+        }
+
+    def read_to_its_end(self) -> None:
+        """Be forgotten: a relay has got everything, the exit included."""
+        self.table.forget(self)
+
+    def dispose(self) -> None:
+        """Close what is open and let the relay go; the interpreter has ended."""
+        self._close_stdin()
+        self._close_stdout()
+        self._close_stderr()
+
+
+class Kernels:
+    """Every living kernel, and ended ones whose relay does not know it yet."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        config: Config,
+        incarnation: str,
+        *,
+        package_folder: str,
+        children: Children,
+        activity: Activity,
+        memory_events: MemoryEvents,
+        log: Callable[[str], None],
+    ) -> None:
+        self.loop = loop
+        self.config = config
+        self.incarnation = incarnation
+        self.children = children
+        self.activity = activity
+        self.memory_events = memory_events
+        self.log = log
+        self.stopping = False
+        self._package_folder = package_folder
+        self._table: dict[str, Kernel] = {}
+
+    def __len__(self) -> int:
+        return sum(each.running for each in self._table.values())
+
+    def list(self) -> list[KernelInfo]:
+        """Return every living kernel."""
+        return [each.info(existing=True) for each in self._table.values() if each.running]
+
+    # --- starting -----------------------------------------------------------------------------
+
+    def start(self, request: StartKernelRequest, exchange: Exchange) -> Record | None:
+        """Find the living kernel of this id, or start one."""
+        kernel_id = request.kernel_id
+        if not 0 < len(kernel_id) <= 256 or not kernel_id.isprintable():
+            raise ValidationFailedError("kernel_id", "must be 1 to 256 printable characters")
+        if not 0 <= request.lease < 1e9:
+            raise ValidationFailedError("lease", "must be a number of seconds, zero or more")
+        if self.stopping:
+            raise ProcessSpawnFailedError(kernel_id, "the sandbox is stopping")
+        kernel = self._table.get(kernel_id)
+        if kernel is not None and kernel.running:
+            if not request.fresh:
+                kernel.lease = request.lease
+                return kernel.info(existing=True)
+            kernel.on_exit.append(lambda: self._start_after(request, exchange))
+            kernel.end(GROUP_GRACE)
+            return None
+        return self._start(request).info(existing=False)
+
+    def _start_after(self, request: StartKernelRequest, exchange: Exchange) -> None:
+        """Start once the kernel that had the id is gone."""
+        from sandbox_runtime.dispatch import answer_with  # noqa: PLC0415  it imports our callers
+
+        answer_with(exchange, lambda: self._start(request).info(existing=False), self.log)
+
+    def _start(self, request: StartKernelRequest) -> Kernel:
+        argv = self._argv(request)
+        env = self._env(request)
+        kernel = Kernel(self, request.kernel_id, request.lease)
+        previous = self._table.pop(request.kernel_id, None)
+        self._launch(kernel, argv, request.cwd or self.config.cwd, env)
+        if previous is not None:
+            previous.dispose()
+        self._table[request.kernel_id] = kernel
+        kernel.begin_lease()
+        return kernel
+
+    def _argv(self, request: StartKernelRequest) -> list[str]:
+        import sys  # noqa: PLC0415
+
+        python = self.config.python or sys.executable
+        if request.argv is not None:
+            program_name(request.argv)
+            return [python, "-m", "sandbox_runtime.bridge_any", "--", *request.argv]
+        if self.config.kernel_argv is not None:
+            return self.config.kernel_argv
+        return [python, "-Xfrozen_modules=off", "-m", "sandbox_runtime.kernel_main"]
+
+    def _env(self, request: StartKernelRequest) -> dict[str, str]:
+        env = overlay(self.config.env, request.env)
+        others = env.get("PYTHONPATH")
+        env["PYTHONPATH"] = self._package_folder + (f":{others}" if others else "")
+        return env
+
+    def _launch(self, kernel: Kernel, argv: list[str], cwd: str, env: dict[str, str]) -> None:
+        fds: list[int] = []
+        try:
+            for _ in range(3):
+                fds.extend(os.pipe2(os.O_CLOEXEC))
+            stdin, stdin_write, stdout, stdout_write, stderr, stderr_write = fds
+            pid = spawn(argv, cwd=cwd, env=env, stdio=(stdin, stdout_write, stderr_write))
+        except BaseException:
+            for fd in fds:
+                os.close(fd)
+            raise
+        for fd in (stdin, stdout_write, stderr_write):
+            os.close(fd)
+        for fd in (stdin_write, stdout, stderr):
+            os.set_blocking(fd, False)
+        kernel.open(stdin_write, stdout, stderr)
+        kernel.started(pid)
+
+    # --- using and ending ---------------------------------------------------------------------
+
+    def _get(self, kernel_id: str) -> Kernel:
+        kernel = self._table.get(kernel_id)
+        if kernel is None:
+            raise KernelNotFoundError(kernel_id)
+        return kernel
+
+    def connect(self, request: KernelRequest, exchange: Exchange) -> None:
+        """Turn the connection into the kernel's channel, from what was acknowledged on."""
+        kernel = self._get(request.kernel_id)
+        connection = exchange.connection
+        if not connection.can_become_channel:
+            raise ValidationFailedError("op", "needs a connection without other calls")
+        attachment = kernel.attach(connection)
+        exchange.result(kernel.info(existing=True))
+        connection.become_channel(attachment)
+        attachment.channel_writable()
+
+    def end(self, request: EndKernelRequest, exchange: Exchange) -> Record | None:
+        """End a kernel; answered when it has ended."""
+        if not 0 <= request.grace <= 60:
+            raise ValidationFailedError("grace", "must be 0 to 60 seconds")
+        kernel = self._get(request.kernel_id)
+        if not kernel.running:
+            return Empty()
+        kernel.on_exit.append(lambda: exchange.result(Empty()))
+        exchange.on_cancel = lambda: exchange.fail(
+            OperationInterruptedError("kernel.end", "the call was cancelled")
+        )
+        kernel.end(request.grace)
+        return None
+
+    def ended(self, kernel: Kernel) -> None:
+        """Keep an ended kernel until a relay has learned of it, but not any number of them."""
+        if self._table.get(kernel.kernel_id) is not kernel:
+            return
+        ended = [each for each in self._table.values() if each.finished and not each.attachment]
+        for each in ended[:-FINISHED_KEPT]:
+            self.forget(each)
+
+    def forget(self, kernel: Kernel) -> None:
+        """Drop an ended kernel."""
+        if self._table.get(kernel.kernel_id) is kernel:
+            del self._table[kernel.kernel_id]
+
+    def stop(self, grace: float) -> None:
+        """End every kernel; new ones are refused from now on."""
+        self.stopping = True
+        for each in list(self._table.values()):
+            each.end(grace, "ended")
