@@ -61,12 +61,13 @@ class JupyterHome:
 
     def env(self, **extra: str) -> dict[str, str]:
         """Return a whole environment for a program of this user."""
+        # A kernel that sees PYTEST_CURRENT_TEST does not capture what children write.
         # Compiling every module anew at each start would be most of the time of these tests.
         kept = {
             key: value
             for key, value in os.environ.items()
             if key not in {"PYTHONDONTWRITEBYTECODE", "SANDBOX_ID", "SANDBOX_ENGINE"}
-            and not key.startswith(("JPY_", "JUPYTER_", "XDG_"))
+            and not key.startswith(("JPY_", "JUPYTER_", "XDG_", "PYTEST_"))
         }
         return {**kept, **self.changes(**extra)}
 

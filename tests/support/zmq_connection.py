@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import tempfile
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import zmq
+from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
 from tests.support.jupyter_home import JupyterHome
@@ -41,6 +45,9 @@ class ZmqConnection:
 
     def open(self) -> None:
         self.client = self.manager.client()
+        self.attach()
+
+    def attach(self) -> None:
         # Tests look at kernels of their own; a repeated signature is theirs to judge.
         self.client.session.digest_history_size = 0
         self.client.start_channels(hb=False)
@@ -54,6 +61,18 @@ class ZmqConnection:
         self.poller = zmq.Poller()
         for socket in self.sockets:
             self.poller.register(socket, zmq.POLLIN)
+
+    @contextlib.contextmanager
+    def second_client(self) -> Iterator[ZmqConnection]:
+        """Connect once more, with a session of its own; the kernel stays with the first."""
+        other = object.__new__(ZmqConnection)
+        other.home, other.stderr, other.manager = self.home, self.stderr, self.manager
+        other.client = BlockingKernelClient(connection_file=str(self.connection_file))
+        other.client.load_connection_file()
+        other.client.session.session = uuid.uuid4().hex
+        other.attach()
+        yield other
+        other.client.stop_channels()
 
     @property
     def connection_file(self) -> Path:
