@@ -185,6 +185,16 @@ class Manager:
         entry = self._registry.get(name)
         return None if entry is None or entry.state is State.DESTROYING else self._info(entry)
 
+    def find_running(self, sandbox_id: str) -> Running | None:
+        """Return how to reach a sandbox that runs already, or None; never starts anything."""
+        name = check_sandbox_id(sandbox_id)
+        if not self._data.is_dir():
+            return None
+        entry = self._registry.get(name)
+        if entry is None or entry.state is not State.RUNNING or not self._is_alive(entry):
+            return None
+        return self._running(entry, entry.spec, started=False)
+
     def list(self) -> list[SandboxInfo]:
         """Return every sandbox, by id; never starts or changes anything."""
         if not self._data.is_dir():

@@ -1,0 +1,1 @@
+"""What people hold in Python: sandboxes and processes; see README.md for the boundary."""

@@ -1,0 +1,90 @@
+"""The options of `get_sandbox`, checked before anything happens."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypedDict
+
+from sandbox_kernel.engines.base import FolderMode, Limits
+from sandbox_kernel.errors import SandboxConfigurationError
+
+__all__ = ["SandboxOptions", "parse_duration", "spec_changes"]
+
+
+class SandboxOptions(TypedDict, total=False):
+    """What may differ from the settings; each name is a field of `SandboxSpec`."""
+
+    network: bool
+    notebook_folder: str | os.PathLike[str] | None
+    folder_mode: FolderMode | str
+    keep_packages: bool
+    env: Mapping[str, str]
+    limits: Limits
+    accept_weaker_limits: bool
+    allow_ptrace: bool
+    sleep_after: float | str | None
+    keep_alive: bool
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])", re.ASCII)
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration(value: float | str | None) -> float | None:
+    """Return seconds from a number of them or from text such as ``"30s"``, ``"10m"``, ``"1h"``.
+
+    Raises
+    ------
+    SandboxConfigurationError
+        It is neither, or not positive.
+    """
+    if value is None:
+        return None
+    seconds = None
+    if isinstance(value, str):
+        found = _DURATION.fullmatch(value.strip())
+        if found is not None:
+            seconds = float(found[1]) * _SECONDS[found[2]]
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    if seconds is None or not 0 < seconds < float("inf"):
+        raise SandboxConfigurationError(
+            f"{value!r} is not a time.",
+            hint='Give seconds as a number, or text such as "30s", "10m" or "1h".',
+        )
+    return seconds
+
+
+def spec_changes(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options as fields of `SandboxSpec`.
+
+    Raises
+    ------
+    SandboxConfigurationError
+        An option is unknown or has a value that cannot be used.
+    """
+    changes = dict(options)
+    for name in changes:
+        if name not in SandboxOptions.__annotations__:
+            raise SandboxConfigurationError(
+                f"There is no option {name!r}.",
+                hint=f"There are: {', '.join(SandboxOptions.__annotations__)}.",
+            )
+    if "sleep_after" in changes:
+        changes["sleep_after"] = parse_duration(changes["sleep_after"])
+    if changes.get("notebook_folder") is not None:
+        changes["notebook_folder"] = Path(changes["notebook_folder"]).absolute()
+    if "folder_mode" in changes:
+        try:
+            changes["folder_mode"] = FolderMode(changes["folder_mode"])
+        except ValueError as error:
+            raise SandboxConfigurationError(
+                f"folder_mode = {changes['folder_mode']!r} is unknown.",
+                hint=f"There are: {', '.join(mode.value for mode in FolderMode)}.",
+            ) from error
+    if "env" in changes:
+        changes["env"] = {str(name): str(value) for name, value in changes["env"].items()}
+    return changes

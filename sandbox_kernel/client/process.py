@@ -1,0 +1,305 @@
+"""Commands and processes in a sandbox, as people hold them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+from sandbox_kernel.errors import ProcessNotFoundError
+from sandbox_kernel.wire.operations import (
+    OutputEnd,
+    OutputEvent,
+    OutputRequest,
+    ProcessInfo,
+    ProcessRequest,
+    SignalRequest,
+    WaitRequest,
+    WriteStdinRequest,
+)
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from sandbox_kernel.transports.base import EventStream
+    from sandbox_kernel.wire.record import Record
+
+__all__ = ["ExecResult", "Process", "ProcessExit", "ProcessOutput"]
+
+_SIGKILL = 9
+_SIGTERM = 15
+
+_WRITE_BYTES = 1 << 20
+"""Input is sent in pieces of this size, so that a slow reader holds up little."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecResult:
+    """How a command ended and what it wrote, as bytes.
+
+    A code other than 0 is no error of `Sandbox.exec`; look at `success` or `exit_code`.
+    """
+
+    argv: list[str]
+    exit_code: int
+    """The code, or 128 plus the signal that ended it."""
+    stdout: bytes = field(repr=False)
+    stderr: bytes = field(repr=False)
+    signal: int | None = None
+    """The signal that ended it, if one did."""
+    duration: float
+    """Seconds from start to end."""
+    reason: str | None = None
+    """Why it was killed, where that is known: ``memory_limit``, ``timeout``, ``cancelled``."""
+    truncated: bool = False
+    """Whether more was written than `max_output`; the rest is not here."""
+
+    @property
+    def success(self) -> bool:
+        """Whether the code is 0."""
+        return self.exit_code == 0
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether a time limit ended it."""
+        return self.reason == "timeout"
+
+    @property
+    def stdout_text(self) -> str:
+        """`stdout` as UTF-8 text; what is no UTF-8 becomes U+FFFD."""
+        return self.stdout.decode(errors="replace")
+
+    @property
+    def stderr_text(self) -> str:
+        """`stderr` as UTF-8 text; what is no UTF-8 becomes U+FFFD."""
+        return self.stderr.decode(errors="replace")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessOutput:
+    """Bytes that a process wrote."""
+
+    stream: str
+    """``stdout`` or ``stderr``."""
+    data: bytes
+    cursor: str
+    """Pass it as `since` to go on after these bytes."""
+    timestamp: float
+    """When they were read, in seconds since the epoch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessExit:
+    """How a process ended."""
+
+    process_id: str
+    exit_code: int
+    """The code, or 128 plus the signal that ended it."""
+    signal: int | None
+    reason: str | None
+    """Why it was killed, where that is known: ``memory_limit``, ``timeout``."""
+    duration: float
+    """Seconds from start to end."""
+
+    @property
+    def success(self) -> bool:
+        """Whether the code is 0."""
+        return self.exit_code == 0
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether a time limit ended it."""
+        return self.reason == "timeout"
+
+
+class ProcessDoor:
+    """What a process handle needs of its sandbox: operations that never start it."""
+
+    def __init__(
+        self,
+        call: Callable[[str, Record, ProcessInfo], Awaitable[Record]],
+        stream: Callable[[str, Record, ProcessInfo], AbstractAsyncContextManager[EventStream]],
+    ) -> None:
+        self.call = call
+        self.stream = stream
+
+
+class Process:
+    """A handle on one process; made by `Sandbox.start_process` and its like.
+
+    The process outlives the handle, this Python process and the connection; `Sandbox.get_process`
+    finds it again by its id.  Using the handle never starts a sandbox: once the sandbox has stopped
+    or started anew, every method raises `StaleProcessHandleError`.
+    """
+
+    def __init__(self, door: ProcessDoor, info: ProcessInfo) -> None:
+        self._door = door
+        self._info = info
+
+    def __repr__(self) -> str:
+        return f"<Process {self.id} {self.argv!r} {self.status}>"
+
+    @property
+    def id(self) -> str:
+        """Names the process within its sandbox."""
+        return self._info.process_id
+
+    @property
+    def pid(self) -> int:
+        """The process id as programs in the sandbox see it."""
+        return self._info.pid
+
+    @property
+    def argv(self) -> list[str]:
+        """The command."""
+        return list(self._info.argv)
+
+    @property
+    def cwd(self) -> str:
+        """The folder it was started in."""
+        return self._info.cwd
+
+    @property
+    def status(self) -> str:
+        """As of the last answer: ``running``, ``completed``, ``failed`` or ``killed``.
+
+        `refresh` asks again.
+        """
+        return self._info.status
+
+    @property
+    def exit(self) -> ProcessExit | None:
+        """How it ended, as of the last answer; None while it runs."""
+        return _exit(self._info)
+
+    async def refresh(self) -> Process:
+        """Ask for the present state, and return this handle."""
+        self._info = await self._call("process.get", ProcessRequest(process_id=self.id))
+        return self
+
+    async def output(
+        self, *, since: str | None = None, replay: bool = True, follow: bool = False
+    ) -> AsyncGenerator[ProcessOutput | ProcessExit, None]:
+        """Iterate over what the process wrote, and after its end over how it ended.
+
+        Closing the iterator ends the reading only.  A consumer that stops taking does not lose
+        anything.
+
+        Parameters
+        ----------
+        since : str, optional
+            A cursor; go on after it.
+        replay : bool
+            Without a cursor: begin at the start (True), or at what is written from now on.
+        follow : bool
+            Go on until the process has ended; else until what is there has been read.
+
+        Yields
+        ------
+        ProcessOutput or ProcessExit
+            The exit comes last, once, and only when the process has ended.
+
+        Raises
+        ------
+        InvalidProcessCursorError
+            `since` is no cursor of this process.
+        """
+        request = OutputRequest(process_id=self.id, since=since, replay=replay, follow=follow)
+        async with self._door.stream("process.output", request, self._info) as events:
+            async for event in events:
+                assert isinstance(event, OutputEvent)  # noqa: S101  as the table declares
+                yield ProcessOutput(
+                    stream=event.stream,
+                    data=event.data,
+                    cursor=event.cursor,
+                    timestamp=event.timestamp,
+                )
+            end = events.end
+        assert isinstance(end, OutputEnd)  # noqa: S101  as the table declares
+        self._info = end.info
+        ended = _exit(end.info)
+        if ended is not None:
+            yield ended
+
+    async def write_stdin(self, data: bytes | str, *, close: bool = False) -> None:
+        """Write to the process; returns when all is in its pipe.
+
+        Parameters
+        ----------
+        data : bytes or str
+            Text is sent as UTF-8.
+        close : bool
+            Close the input afterwards.
+
+        Raises
+        ------
+        StdinClosedError
+            It was started without ``stdin=True``, has closed its input, or has ended.
+        """
+        rest = memoryview(data.encode() if isinstance(data, str) else data)
+        while True:
+            piece, rest = rest[:_WRITE_BYTES], rest[_WRITE_BYTES:]
+            is_last = not rest
+            request = WriteStdinRequest(
+                process_id=self.id, data=bytes(piece), close=close and is_last
+            )
+            await self._door.call("process.write_stdin", request, self._info)
+            if is_last:
+                return
+
+    async def close_stdin(self) -> None:
+        """Close the process's input: it reads end of file."""
+        await self.write_stdin(b"", close=True)
+
+    async def send_signal(self, signal: int, *, group: bool = True) -> None:
+        """Send a signal to the process's whole group, or to the process alone."""
+        request = SignalRequest(process_id=self.id, signal=int(signal), group=group)
+        await self._door.call("process.signal", request, self._info)
+
+    async def terminate(self) -> None:
+        """Send SIGTERM to the process's whole group."""
+        await self.send_signal(_SIGTERM)
+
+    async def kill(self) -> None:
+        """Send SIGKILL to the process's whole group."""
+        await self.send_signal(_SIGKILL)
+
+    async def wait_for_exit(
+        self,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109  travels to the runtime
+    ) -> ProcessExit:
+        """Wait until the process has ended.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; ends the waiting only, the process runs on.
+
+        Raises
+        ------
+        ProcessWaitTimeoutError
+            The time passed first.
+        """
+        request = WaitRequest(process_id=self.id, timeout=timeout)
+        self._info = await self._call("process.wait", request)
+        ended = _exit(self._info)
+        if ended is None:
+            # A runtime that answers before the end has lost the process.
+            raise ProcessNotFoundError(self.id)
+        return ended
+
+    async def _call(self, operation: str, request: Record) -> ProcessInfo:
+        return cast("ProcessInfo", await self._door.call(operation, request, self._info))
+
+
+def _exit(info: ProcessInfo) -> ProcessExit | None:
+    if info.exit_code is None:
+        return None
+    return ProcessExit(
+        process_id=info.process_id,
+        exit_code=info.exit_code,
+        signal=info.signal,
+        reason=info.reason,
+        duration=max(0.0, (info.ended_at or info.started_at) - info.started_at),
+    )

@@ -1,0 +1,436 @@
+"""A sandbox, as people hold it: started by its first operation, found by its id from anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast
+
+from sandbox_kernel.client.options import SandboxOptions, spec_changes
+from sandbox_kernel.client.process import ExecResult, Process, ProcessDoor
+from sandbox_kernel.errors import (
+    CommandTimeoutError,
+    ContainerUnavailableError,
+    InvalidCommandError,
+    ProcessNotFoundError,
+    StaleProcessHandleError,
+    UnauthorizedError,
+)
+from sandbox_kernel.manager.identity import check_sandbox_id
+from sandbox_kernel.manager.manager import Manager, Running, SandboxInfo
+from sandbox_kernel.manager.settings import data_folder
+from sandbox_kernel.transports.rpc import RpcTransport
+from sandbox_kernel.wire.operations import (
+    Empty,
+    ExecRequest,
+    Health,
+    OutputEvent,
+    ProcessInfo,
+    ProcessList,
+    ProcessRequest,
+    StartProcessRequest,
+)
+from sandbox_kernel.wire.operations import ExecResult as WireExecResult
+
+if TYPE_CHECKING:
+    from sandbox_kernel.transports.base import EventStream
+    from sandbox_kernel.wire.record import Record
+
+__all__ = ["Sandbox", "get_sandbox", "list_sandboxes"]
+
+T = TypeVar("T")
+
+_ATTEMPTS = 3
+"""How often a sandbox that ends between its start and our connection is started anew."""
+
+_MAX_OUTPUT = 256 << 20
+_KEPT_IN_ERROR = 64 << 10
+
+
+def get_sandbox(
+    sandbox_id: str,
+    *,
+    manager: Manager | None = None,
+    normalize_id: bool = False,
+    **options: Unpack[SandboxOptions],
+) -> Sandbox:
+    """Return a handle on the sandbox of this id; starts nothing.
+
+    The same id is the same sandbox, whoever asks: its first operation starts it, and it is the one
+    that a notebook, a server or another script uses under that id.
+
+    Parameters
+    ----------
+    sandbox_id : str
+        1 to 63 lower-case letters, digits and inner hyphens.
+    manager : Manager, optional
+        By default one for the user's settings.
+    normalize_id : bool
+        Lower the id first.
+    **options
+        What shall differ from the settings, see `SandboxOptions`; used when the sandbox starts.
+        ``sleep_after`` and ``keep_alive`` reach one that runs too.
+
+    Raises
+    ------
+    InvalidSandboxIdError, SandboxConfigurationError
+        The id or an option cannot be used.
+    """
+    return Sandbox(
+        check_sandbox_id(sandbox_id, normalize_id=normalize_id),
+        manager=manager if manager is not None else _default_manager(),
+        options=options,
+    )
+
+
+async def list_sandboxes(*, manager: Manager | None = None) -> list[SandboxInfo]:
+    """Return every sandbox of this user, running or not; starts nothing."""
+    return await asyncio.to_thread((manager if manager is not None else _default_manager()).list)
+
+
+def _default_manager() -> Manager:
+    return _manager_of(data_folder())
+
+
+@functools.cache
+def _manager_of(_data_folder: Path) -> Manager:
+    return Manager()
+
+
+class Sandbox:
+    """One sandbox; get it from `get_sandbox`.
+
+    Operations start the sandbox when it does not run; looking it up, listing, and using the handle
+    of a process never do.  Calls may run at the same time.  Closing a handle (``async with``, or
+    `aclose`) closes a connection and nothing else; handles that are dropped close it themselves.
+    """
+
+    def __init__(
+        self, sandbox_id: str, *, manager: Manager, options: SandboxOptions | None = None
+    ) -> None:
+        self._id = sandbox_id
+        self._manager = manager
+        self._changes = spec_changes(options or {})
+        self._transport: RpcTransport | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connecting: asyncio.Lock | None = None
+        self._notices: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"<Sandbox {self._id}>"
+
+    @property
+    def id(self) -> str:
+        """Names the sandbox, for ever."""
+        return self._id
+
+    @property
+    def notices(self) -> list[str]:
+        """What is not as asked, in sentences; known after the first operation."""
+        return list(self._notices)
+
+    # --- its life ---
+
+    async def start(self) -> SandboxInfo:
+        """Start it if it does not run, and return what is known of it."""
+        await self._connected()
+        info = await self.info()
+        if info is None:
+            raise ContainerUnavailableError(self._id, "it was destroyed at once")
+        return info
+
+    async def info(self) -> SandboxInfo | None:
+        """Return what is known of it; None if it never ran or was destroyed.  Starts nothing."""
+        return await self._in_thread(functools.partial(self._manager.lookup, self._id))
+
+    async def health(self) -> Health | None:
+        """Return how its runtime is, and what keeps it awake; None if it does not run."""
+        transport = await self._found()
+        if transport is None:
+            return None
+        return cast("Health", await transport.call("runtime.health", Empty()))
+
+    async def configure(self, **options: Unpack[SandboxOptions]) -> None:
+        """Change options; those of idle sleep at once, others from the next start on."""
+        self._changes = {**self._changes, **spec_changes(options)}
+        if await self._in_thread(functools.partial(self._manager.find_running, self._id)):
+            await self._ensured()
+
+    async def stop(self, *, grace: float = 5.0) -> None:
+        """End every process in it; files stay, and the next operation starts it again.
+
+        Parameters
+        ----------
+        grace : float
+            Seconds the programs have to end by themselves after SIGTERM.
+        """
+        await self.aclose()
+        await self._in_thread(functools.partial(self._manager.stop, self._id, grace=grace))
+
+    async def destroy(self) -> None:
+        """End it and remove its files; the id is free for a new one.  A second time is fine."""
+        await self.aclose()
+        await self._in_thread(functools.partial(self._manager.destroy, self._id))
+
+    # --- commands ---
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  travels to the runtime
+        stdin: bytes | str | None = None,
+        merge_stderr: bool = False,
+        max_output: int = _MAX_OUTPUT,
+        on_output: Callable[[str, bytes], object] | None = None,
+    ) -> ExecResult:
+        """Run a command to its end and return what it wrote.
+
+        There is no shell; ask for one with ``["bash", "-c", "..."]``.  Returns when the command
+        itself has ended; what it left in the background goes on.  Cancelling kills the command
+        with its process group.
+
+        Parameters
+        ----------
+        argv : sequence of str
+            Program and arguments.
+        cwd : str, optional
+            Folder to run in; by default the notebook's folder, or ``/workspace``.
+        env : mapping, optional
+            Laid over the sandbox's environment; None unsets a name.
+        timeout : float, optional
+            Seconds after which the process group is killed.
+        stdin : bytes or str, optional
+            Its whole input; text is sent as UTF-8.  By default it reads end of file at once.
+        merge_stderr : bool
+            Collect both streams in `ExecResult.stdout`, in the order they were written.
+        max_output : int
+            Bytes to collect; what comes after is read and dropped, and `ExecResult.truncated` says
+            so.
+        on_output : callable, optional
+            Called with ``"stdout"`` or ``"stderr"`` and bytes as they come.
+
+        Raises
+        ------
+        CommandTimeoutError
+            The time limit passed; its ``context`` holds the beginning of what was written.
+        CommandNotFoundError, CommandPermissionDeniedError, InvalidCommandError
+            The command cannot be run.
+        InvalidProcessCwdError, InvalidProcessEnvironmentError
+            The folder or a name in `env` cannot be used.
+        OperationInterruptedError
+            The sandbox ended, or the connection broke, while the command ran.
+        """
+        request = ExecRequest(
+            argv=_argv(argv),
+            cwd=cwd,
+            env=dict(env or {}),
+            timeout=timeout,
+            merge_stderr=merge_stderr,
+            stdin=stdin.encode() if isinstance(stdin, str) else stdin,
+        )
+        chunks: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        room = max_output
+        truncated = False
+        transport = await self._connected()
+        async with transport.stream("exec", request) as events:
+            async for event in events:
+                assert isinstance(event, OutputEvent)  # noqa: S101  as the table declares
+                data = event.data
+                if on_output is not None:
+                    on_output(event.stream, data)
+                if len(data) > room:
+                    data, truncated = data[:room], True
+                room -= len(data)
+                chunks["stderr" if event.stream == "stderr" else "stdout"].append(data)
+            end = events.end
+        assert isinstance(end, WireExecResult)  # noqa: S101  as the table declares
+        stdout, stderr = b"".join(chunks["stdout"]), b"".join(chunks["stderr"])
+        if end.timed_out:
+            raise CommandTimeoutError(
+                request.argv[0],
+                timeout or 0.0,
+                stdout[:_KEPT_IN_ERROR].decode(errors="replace"),
+                stderr[:_KEPT_IN_ERROR].decode(errors="replace"),
+            )
+        return ExecResult(
+            argv=request.argv,
+            exit_code=end.exit_code,
+            stdout=stdout,
+            stderr=stderr,
+            signal=end.signal,
+            duration=end.duration,
+            reason=end.reason,
+            truncated=truncated,
+        )
+
+    async def start_process(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  travels to the runtime
+        stdin: bool = False,
+        merge_stderr: bool = False,
+        process_id: str | None = None,
+    ) -> Process:
+        """Start a command that goes on by itself, and return a handle on it.
+
+        Parameters
+        ----------
+        argv, cwd, env, timeout, merge_stderr
+            As for `exec`.
+        stdin : bool
+            Whether `Process.write_stdin` will be used; else it reads end of file at once.
+        process_id : str, optional
+            A name to find it by; by default one is made.
+
+        Raises
+        ------
+        CommandNotFoundError, CommandPermissionDeniedError, InvalidCommandError
+            The command cannot be run.
+        """
+        request = StartProcessRequest(
+            argv=_argv(argv),
+            cwd=cwd,
+            env=dict(env or {}),
+            timeout=timeout,
+            stdin=stdin,
+            merge_stderr=merge_stderr,
+            process_id=process_id,
+        )
+        transport = await self._connected()
+        return self._process(cast("ProcessInfo", await transport.call("process.start", request)))
+
+    async def get_process(self, process_id: str) -> Process | None:
+        """Return a handle on a process, or None if this container knows none.  Starts nothing."""
+        transport = await self._found()
+        if transport is None:
+            return None
+        try:
+            info = await transport.call("process.get", ProcessRequest(process_id=process_id))
+        except ProcessNotFoundError:
+            return None
+        return self._process(cast("ProcessInfo", info))
+
+    async def list_processes(self) -> list[Process]:
+        """Return the processes of the present container, running ones first.  Starts nothing."""
+        transport = await self._found()
+        if transport is None:
+            return []
+        listed = cast("ProcessList", await transport.call("process.list", Empty()))
+        return [self._process(info) for info in listed.processes]
+
+    # --- the connection ---
+
+    async def aclose(self) -> None:
+        """Close this handle's connection; the sandbox runs on and the handle can be used again."""
+        transport, self._transport = self._transport, None
+        if transport is not None and self._loop is asyncio.get_running_loop():
+            await transport.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def _connected(self) -> RpcTransport:
+        """Return a connected transport, starting the sandbox if need be.
+
+        Nothing has been sent yet when a connection fails here, so trying again is safe.
+        """
+        async with self._lock():
+            if self._transport is not None and await self._opens(self._transport):
+                return self._transport
+            for attempt in range(_ATTEMPTS):
+                transport = RpcTransport((await self._ensured()).endpoint)
+                try:
+                    await transport.open()
+                except (ContainerUnavailableError, UnauthorizedError):
+                    # It went to sleep, or was stopped, in this very moment.
+                    if attempt == _ATTEMPTS - 1:
+                        raise
+                    continue
+                self._transport = transport
+                return transport
+            raise AssertionError  # the last attempt returns or raises
+
+    async def _found(self) -> RpcTransport | None:
+        """Return a connected transport if the sandbox runs; starts nothing."""
+        async with self._lock():
+            if self._transport is not None and await self._opens(self._transport):
+                return self._transport
+            running = await self._in_thread(functools.partial(self._manager.find_running, self._id))
+            if running is None:
+                return None
+            transport = RpcTransport(running.endpoint)
+            if not await self._opens(transport):
+                return None
+            self._transport = transport
+            return transport
+
+    async def _opens(self, transport: RpcTransport) -> bool:
+        try:
+            await transport.open()
+        except (ContainerUnavailableError, UnauthorizedError):
+            await transport.aclose()
+            return False
+        return True
+
+    def _lock(self) -> asyncio.Lock:
+        # A handle may live longer than the event loop that used it; connections may not.
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop or self._connecting is None:
+            self._loop, self._transport, self._connecting = loop, None, asyncio.Lock()
+        return self._connecting
+
+    async def _ensured(self) -> Running:
+        running = await self._in_thread(
+            functools.partial(self._manager.ensure, self._id, changes=self._changes)
+        )
+        self._notices = running.notices
+        return running
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.to_thread(work)
+
+    # --- process handles ---
+
+    def _process(self, info: ProcessInfo) -> Process:
+        return Process(ProcessDoor(self._process_call, self._process_stream), info)
+
+    async def _process_call(self, operation: str, request: Record, info: ProcessInfo) -> Record:
+        transport = await self._found()
+        if transport is None:
+            raise StaleProcessHandleError(info.process_id)
+        return await transport.call(operation, request, incarnation=info.incarnation)
+
+    @asynccontextmanager
+    async def _process_stream(
+        self, operation: str, request: Record, info: ProcessInfo
+    ) -> AsyncIterator[EventStream]:
+        transport = await self._found()
+        if transport is None:
+            raise StaleProcessHandleError(info.process_id)
+        async with transport.stream(operation, request, incarnation=info.incarnation) as events:
+            yield events
+
+
+def _argv(argv: Sequence[str]) -> list[str]:
+    if isinstance(argv, str | bytes):
+        # Splitting it would be a guess, and one word without arguments hides the mistake.
+        raise InvalidCommandError("it is one string")
+    return list(argv)
