@@ -1,5 +1,81 @@
-"""Sandboxes for notebooks: named, isolated, lasting.  The public surface is loaded on first use."""
+"""Sandboxes for notebooks: named, isolated, lasting.  The public surface is loaded on first use.
+
+>>> from sandbox_kernel import get_sandbox
+>>> sandbox = get_sandbox("my-sandbox")          # starts nothing
+>>> result = await sandbox.exec(["echo", "hi"])  # doctest: +SKIP
+>>> result.stdout_text.strip()                   # doctest: +SKIP
+'hi'
+
+`sandbox_kernel.sync` has the same names for code without an event loop, `sandbox_kernel.errors` the
+error classes.
+"""
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox_kernel.client.options import SandboxOptions
+    from sandbox_kernel.client.process import ExecResult, Process, ProcessExit, ProcessOutput
+    from sandbox_kernel.client.sandbox import Sandbox, get_sandbox, list_sandboxes
+    from sandbox_kernel.engines.base import FolderMode, Limits, SandboxSpec
+    from sandbox_kernel.errors import SandboxError
+    from sandbox_kernel.manager.manager import Manager, SandboxInfo
+    from sandbox_kernel.manager.settings import Settings, load_settings
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "ExecResult",
+    "FolderMode",
+    "Limits",
+    "Manager",
+    "Process",
+    "ProcessExit",
+    "ProcessOutput",
+    "Sandbox",
+    "SandboxError",
+    "SandboxInfo",
+    "SandboxOptions",
+    "SandboxSpec",
+    "Settings",
+    "get_sandbox",
+    "list_sandboxes",
+    "load_settings",
+]
+
+# The runtime inside a sandbox imports this package too, and has none of these modules.
+_HOMES = {
+    "ExecResult": "client.process",
+    "FolderMode": "engines.base",
+    "Limits": "engines.base",
+    "Manager": "manager.manager",
+    "Process": "client.process",
+    "ProcessExit": "client.process",
+    "ProcessOutput": "client.process",
+    "Sandbox": "client.sandbox",
+    "SandboxError": "errors",
+    "SandboxInfo": "manager.manager",
+    "SandboxOptions": "client.options",
+    "SandboxSpec": "engines.base",
+    "Settings": "manager.settings",
+    "get_sandbox": "client.sandbox",
+    "list_sandboxes": "client.sandbox",
+    "load_settings": "manager.settings",
+}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module  # noqa: PLC0415  not needed inside a sandbox
+
+    if name in _HOMES:
+        value: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    elif name in ("errors", "sync"):
+        value = import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "errors", "sync"})

