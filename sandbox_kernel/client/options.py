@@ -20,6 +20,7 @@ class SandboxOptions(TypedDict, total=False):
     network: bool
     notebook_folder: str | os.PathLike[str] | None
     folder_mode: FolderMode | str
+    folder_required: bool
     keep_packages: bool
     env: Mapping[str, str]
     limits: Limits
@@ -77,6 +78,8 @@ def spec_changes(options: Mapping[str, Any]) -> dict[str, Any]:
         changes["sleep_after"] = parse_duration(changes["sleep_after"])
     if changes.get("notebook_folder") is not None:
         changes["notebook_folder"] = Path(changes["notebook_folder"]).absolute()
+        # Who names a folder wants it, or wants to know.
+        changes.setdefault("folder_required", True)
     if "folder_mode" in changes:
         try:
             changes["folder_mode"] = FolderMode(changes["folder_mode"])

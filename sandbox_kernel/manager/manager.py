@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 
 _LABEL = "sandbox.json"
 _ANSWER_TIMEOUT = 2.0
-_ORPHAN_TIMEOUT = 10.0
 _IDLE_RULES = frozenset({"sleep_after", "keep_alive"})
+_NOT_OF_WHAT_RUNS = _IDLE_RULES | {"accept_weaker_limits", "folder_required"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,11 +380,10 @@ class Manager:
     def _end_processes(self, entry: Entry, *, grace: float) -> None:
         engine = self._engine(entry.engine)
         layout = self._layout(entry.lifetime)
-        if entry.instance is not None:
-            if grace > 0 and self._is_alive(entry):
-                self._ask_to_shut_down(entry, grace)
-            engine.stop(entry.instance, layout, grace=grace)
-        self._end_orphan(entry, engine, layout)
+        if grace > 0 and self._is_alive(entry):
+            self._ask_to_shut_down(entry, grace)
+        # An entry without an instance: its starter died before it could write one.
+        engine.stop(entry.instance, layout, grace=grace)
 
     def _ask_to_shut_down(self, entry: Entry, grace: float) -> None:
         try:
@@ -398,20 +397,16 @@ class Manager:
             log.debug("sandbox %s: does not shut down by itself: %s", entry.sandbox_id, error)
 
     def _end_orphan(self, entry: Entry, engine: Engine, layout: StateLayout) -> None:
-        """End a runtime that no record names: its starter died before it could write one."""
+        """End a runtime that no record names, as after the loss of the registry."""
         if not _is_locked(layout.lock):
             return
-        if entry.token is not None and layout.socket.exists():
-            self._ask_to_shut_down(entry, 0.0)
-        deadline = time.monotonic() + _ORPHAN_TIMEOUT
-        while _is_locked(layout.lock):
-            if time.monotonic() > deadline:
-                raise EngineStartError(
-                    engine.name,
-                    entry.sandbox_id,
-                    f"a runtime of an earlier start holds {layout.lock} and does not end",
-                )
-            time.sleep(0.01)
+        engine.stop(None, layout, grace=0.0)
+        if _is_locked(layout.lock):
+            raise EngineStartError(
+                engine.name,
+                entry.sandbox_id,
+                f"a runtime of an earlier start holds {layout.lock} and does not end",
+            )
 
     def _reconfigured(self, entry: Entry, wanted: SandboxSpec) -> Entry:
         if not _idle_rules_differ(entry.spec, wanted):
@@ -571,7 +566,7 @@ def differences(runs_with: SandboxSpec, wanted: SandboxSpec) -> list[str]:
     sentences = []
     for each in fields(SandboxSpec):
         has, asked = getattr(runs_with, each.name), getattr(wanted, each.name)
-        if has == asked or each.name in _IDLE_RULES:
+        if has == asked or each.name in _NOT_OF_WHAT_RUNS:
             continue
         if each.name == "notebook_folder" and asked is not None:
             shown = f"shows {has}" if has is not None else "shows no notebook folder"

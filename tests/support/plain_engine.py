@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from sandbox_kernel.engines.base import Instance, Launch, Probe, StateLayout
 from sandbox_kernel.errors import EngineStartError
@@ -118,35 +119,19 @@ class PlainEngine:
         }
 
     def is_alive(self, instance: Instance, layout: StateLayout) -> bool:
-        try:
-            descriptor = os.open(layout.lock, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return _is_locked(layout)
 
-    def recover(self, layout: StateLayout) -> Instance | None:
-        try:
-            data = json.loads(_record(layout).read_bytes())
-        except (OSError, ValueError):
-            return None
-        return Instance(
-            engine=self.name, socket=str(layout.socket), data=data, isolation={}, limits={}
-        )
-
-    def stop(self, instance: Instance, layout: StateLayout, *, grace: float) -> None:
-        pid, lifetime = int(instance.data["pid"]), str(instance.data["lifetime"])
+    def stop(self, instance: Instance | None, layout: StateLayout, *, grace: float) -> None:
+        data = instance.data if instance is not None else _recorded(layout)
+        if data is None:
+            return
+        pid, lifetime = int(data["pid"]), str(data["lifetime"])
         deadline = time.monotonic() + grace
-        while self.is_alive(instance, layout) and time.monotonic() < deadline:
+        while _is_locked(layout) and time.monotonic() < deadline:
             time.sleep(0.005)
         while True:
             found = _marked(lifetime)
-            if _start_time(pid) == instance.data["started"]:
+            if _start_time(pid) == data["started"]:
                 found.append(pid)
             if not found:
                 break
@@ -162,6 +147,28 @@ class PlainEngine:
 
 def _record(layout: StateLayout) -> Path:
     return layout.run / "plain.json"
+
+
+def _recorded(layout: StateLayout) -> dict[str, Any] | None:
+    try:
+        data: dict[str, Any] = json.loads(_record(layout).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return data
+
+
+def _is_locked(layout: StateLayout) -> bool:
+    try:
+        descriptor = os.open(layout.lock, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _take_lock(layout: StateLayout) -> int | None:
