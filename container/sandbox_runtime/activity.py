@@ -84,11 +84,8 @@ class Activity:
             return None
         return max((self._idle_since, *_past(self._leases.values(), now)))
 
-    def sleep_at(self, now: float) -> float | None:
-        """Return when to sleep, or to ask again, if nothing happens until then; None for never.
-
-        The sandbox may sleep once the answer is not after `now`.
-        """
+    def sleep_at(self) -> float | None:
+        """Return when to sleep if nothing happens until then; None while there is no such time."""
         if self.keep_alive or self.sleep_after is None or self._holders:
             return None
         since = max((self._idle_since, *self._leases.values()))

@@ -7,7 +7,6 @@ so what waits is bounded by what it asked for.  A slow client thus delays itself
 
 from __future__ import annotations
 
-import socket
 from collections import deque
 from itertools import islice
 
@@ -32,6 +31,7 @@ from sandbox_runtime.loop import READ, WRITE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _socket import socket as Socket
     from collections.abc import Callable, Sequence
     from typing import Protocol
 
@@ -168,7 +168,7 @@ class Exchange:
 class Connection:
     """A client's connection, from accept to close."""
 
-    def __init__(self, loop: Loop, door: Door, sock: socket.socket) -> None:
+    def __init__(self, loop: Loop, door: Door, sock: Socket) -> None:
         self.protocol = ServerConnection()
         self.queued = 0
         self._loop = loop
@@ -181,9 +181,6 @@ class Connection:
         self._closing = False
         self._closed = False
         self._welcomed = False
-        sock.setblocking(False)
-        if sock.family != socket.AF_UNIX:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._events = READ
         loop.add(self._fd, READ, self._ready)
         self._deadline = loop.call_later(HELLO_TIMEOUT, self.close)

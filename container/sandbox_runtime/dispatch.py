@@ -87,11 +87,11 @@ def _signal(runtime: Runtime, request: Any, _exchange: Exchange) -> Record:
 
 
 def _kernel_list(runtime: Runtime, _request: Any, _exchange: Exchange) -> Record:
-    return KernelList(kernels=runtime.kernels.list())
+    return KernelList(kernels=runtime.kernels.living())
 
 
 def _process_list(runtime: Runtime, _request: Any, _exchange: Exchange) -> Record:
-    return ProcessList(processes=runtime.processes.list())
+    return ProcessList(processes=runtime.processes.known())
 
 
 HANDLERS: dict[str, Handler] = {

@@ -16,10 +16,8 @@ import time
 from collections import deque
 
 from sandbox_kernel.errors import (
-    CommandNotFoundError,
     KernelNotFoundError,
     OperationInterruptedError,
-    ProcessAbortedError,
     ProcessSpawnFailedError,
     ProtocolViolationError,
     ValidationFailedError,
@@ -449,7 +447,7 @@ class Kernels:
     def __len__(self) -> int:
         return sum(each.running for each in self._table.values())
 
-    def list(self) -> list[KernelInfo]:
+    def living(self) -> list[KernelInfo]:
         """Return every living kernel."""
         return [each.info(existing=True) for each in self._table.values() if each.running]
 

@@ -154,7 +154,7 @@ class _Output:
         self._large = True
         from fcntl import F_SETPIPE_SZ, fcntl  # noqa: PLC0415  most commands never come here
 
-        try:
+        try:  # noqa: SIM105  contextlib costs two milliseconds of every start
             fcntl(self._fd, F_SETPIPE_SZ, _LARGE_PIPE)
         except OSError:
             pass  # The user's share of pipe memory is used up; the small pipe does as well.
@@ -442,7 +442,7 @@ class Process:
 
     def _make_room(self) -> None:
         # The output of exec has one reader, ever.  Other output is kept for later readers until the
-        # limit; then what every present reader has got makes room, and without one the writer waits.
+        # limit; then what every present reader has got makes room; without one the writer waits.
         if self.followers and (not self.keeps_output or self.spool.room <= 0):
             self.spool.release(min(each.offset for each in self.followers))
 
@@ -590,7 +590,7 @@ class Processes:
         if with_stdin:
             process.stdin = _Input(process, ours.pop())
         process.outputs = [
-            _Output(process, stream, fd) for stream, fd in zip((STDOUT, STDERR), ours)
+            _Output(process, stream, fd) for stream, fd in zip((STDOUT, STDERR), ours, strict=False)
         ]
         if timeout is not None:
             process.timer = self.loop.call_at(process.began + timeout, process.time_is_up)
@@ -665,7 +665,7 @@ class Processes:
         """Return what is known of a process."""
         return self._get(process_id).info()
 
-    def list(self) -> list[ProcessInfo]:
+    def known(self) -> list[ProcessInfo]:
         """Return every known process, running ones first."""
         every = sorted(self._table.values(), key=lambda each: (not each.running, each.serial))
         return [each.info() for each in every]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import time
 
@@ -18,9 +17,12 @@ from sandbox_runtime.kernels import Kernels
 from sandbox_runtime.loop import READ, Loop
 from sandbox_runtime.memory_events import MemoryEvents
 from sandbox_runtime.processes import Processes
+from sandbox_runtime.sockets import accept, adopt_listener, listen_unix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _socket import socket as Socket
+
     from sandbox_kernel.wire.rpc import Call
     from sandbox_runtime.config import Config
     from sandbox_runtime.connection import Exchange
@@ -33,8 +35,6 @@ TERM_GRACE = 2.0
 
 LAST_WORDS = 0.5
 """Seconds that clients get to take what is still queued for them at the end."""
-
-_BACKLOG = 512
 
 
 class Runtime:
@@ -49,18 +49,19 @@ class Runtime:
         self._connections: set[Connection] = set()
         self._stopping = False
         self._sleep_timer: Timer | None = None
+        self._give_up_at = 0.0
         _set_limits(config.rlimits)
         if config.lock_fd is not None:
             # Kept open and not inherited: the lock ends with this very process.
             os.set_inheritable(config.lock_fd, False)
         self._listener = _listen(config)
-        self.loop = Loop(self.log)
+        self.loop: Loop = Loop(self.log)
         self.children = Children(self.loop)
         self.activity = Activity(
             self._began, sleep_after=config.sleep_after, keep_alive=config.keep_alive
         )
         memory_events = MemoryEvents(config.memory_events)
-        self.processes = Processes(
+        self.processes: Processes = Processes(
             self.loop,
             config,
             self.incarnation,
@@ -69,7 +70,7 @@ class Runtime:
             memory_events=memory_events,
             log=self.log,
         )
-        self.kernels = Kernels(
+        self.kernels: Kernels = Kernels(
             self.loop,
             config,
             self.incarnation,
@@ -97,7 +98,7 @@ class Runtime:
 
     def _accept(self, _events: int) -> None:
         try:
-            sock, _ = self._listener.accept()
+            sock = accept(self._listener)
         except BlockingIOError:
             return
         except OSError as error:
@@ -136,7 +137,7 @@ class Runtime:
         """Return how the runtime is."""
         now = time.monotonic()
         since = self.activity.idle_since(now)
-        sleep_at = self.activity.sleep_at(now)
+        sleep_at = self.activity.sleep_at()
         return Health(
             sandbox_id=self.sandbox_id,
             incarnation=self.incarnation,
@@ -175,7 +176,7 @@ class Runtime:
         if self._stopping:
             return
         now = time.monotonic()
-        sleep_at = self.activity.sleep_at(now)
+        sleep_at = self.activity.sleep_at()
         if sleep_at is not None and sleep_at <= now:
             self.log(f"sandbox {self.sandbox_id}: idle, goes to sleep")
             self.stop(TERM_GRACE)
@@ -207,34 +208,24 @@ class Runtime:
             return
         for each in list(self._connections):
             each.close_when_sent()
-        self._last_at = now + LAST_WORDS
+        self._give_up_at = now + LAST_WORDS
         self._wait_for_clients()
 
     def _wait_for_clients(self) -> None:
-        if self._connections and time.monotonic() < self._last_at:
+        if self._connections and time.monotonic() < self._give_up_at:
             self.loop.call_later(0.005, self._wait_for_clients)
         else:
             self.loop.stop()
 
 
-def _listen(config: Config) -> socket.socket:
-    """Return the listening socket the configuration names, not inherited by programs."""
+def _listen(config: Config) -> Socket:
+    """Return the listening socket the configuration names."""
     where = config.listen
     if isinstance(where, dict) and isinstance(where.get("fd"), int):
-        listener = socket.socket(fileno=where["fd"])
-        listener.set_inheritable(False)
-    elif isinstance(where, dict) and isinstance(where.get("unix"), str):
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        mask = os.umask(0o177)
-        try:
-            listener.bind(where["unix"])
-        finally:
-            os.umask(mask)
-        listener.listen(_BACKLOG)
-    else:
-        raise ValidationFailedError("listen", "must be {'fd': N} or {'unix': PATH}")
-    listener.setblocking(False)
-    return listener
+        return adopt_listener(where["fd"])
+    if isinstance(where, dict) and isinstance(where.get("unix"), str):
+        return listen_unix(where["unix"])
+    raise ValidationFailedError("listen", "must be {'fd': N} or {'unix': PATH}")
 
 
 def _set_limits(limits: dict[str, int]) -> None:
