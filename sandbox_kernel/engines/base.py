@@ -79,6 +79,10 @@ class SandboxSpec:
         Absolute path of the folder to show at its own path.
     folder_mode : FolderMode
         How it is shown.
+    folder_required : bool
+        What to do with a folder that may not be shown: refuse the start (the caller named this
+        folder), or go on without it and say so in `Instance.notices` (it is merely where the
+        notebook lies).
     python_prefix, python_base_prefix : str
         The Python environment to show read-only, with a writable layer over it.
     keep_packages : bool
@@ -100,6 +104,7 @@ class SandboxSpec:
     network: bool = False
     notebook_folder: Path | None = None
     folder_mode: FolderMode = FolderMode.OVERLAY
+    folder_required: bool = False
     python_prefix: str = sys.prefix
     python_base_prefix: str = sys.base_prefix
     keep_packages: bool = False
@@ -238,6 +243,10 @@ class Engine(Protocol):
             The runtime did not come up; nothing is left behind.
         LimitNotEnforceableError
             A limit cannot be enforced and `accept_weaker_limits` is off.
+        NotebookFolderRefusedError
+            The notebook's folder may not be shown and `folder_required` is on, or does not exist.
+        StorageError, StorageFullError
+            The sandbox's own files cannot be written.
         """
         ...
 
@@ -245,8 +254,10 @@ class Engine(Protocol):
         """Whether the runtime of this instance still runs; cannot be fooled by a reused pid."""
         ...
 
-    def stop(self, instance: Instance, layout: StateLayout, *, grace: float) -> None:
+    def stop(self, instance: Instance | None, layout: StateLayout, *, grace: float) -> None:
         """End every process of the instance and remove what the engine made for it.
+
+        None stands for whatever a starter that died on the way has left over this layout.
 
         The caller has asked the runtime to shut down already or does not want to; after `grace`
         seconds everything is killed.  Returns when nothing of it is left; a second call is fine.

@@ -1,0 +1,137 @@
+"""The runtime's code as sandboxes see it: one folder with compiled files that need no checking.
+
+A sandbox starts in a few milliseconds, so that compiling the runtime, or finding out that the
+compiled files are out of date, would be felt.  The code is therefore copied once into the user's
+cache, compiled, under a name made from what it was copied from.  The copy also holds nothing but
+the code: neither the rest of the package nor its folder's path is shown inside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+from sandbox_kernel.errors import EngineStartError, StorageError
+
+__all__ = ["cache_folder", "prepare"]
+
+# Of `sandbox_kernel`, what the runtime may import.
+_SHARED = ("__init__.py", "errors.py", "wire")
+_UNUSED_DAYS = 30
+_SECONDS_A_DAY = 86400
+
+
+def cache_folder() -> str:
+    """Return the folder of prepared copies."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):
+        cache = os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(cache, "jupyter-sandbox-kernel", "runtime")
+
+
+def prepare() -> str:
+    """Return the folder with the runtime's code, made now if it is not there.
+
+    Raises
+    ------
+    EngineStartError
+        The installation lacks the package ``sandbox_runtime``.
+    StorageError
+        The cache cannot be written.
+    """
+    sources = sorted(_sources())
+    key = hashlib.sha256(repr((sys.implementation.cache_tag, sources)).encode()).hexdigest()[:20]
+    cache = cache_folder()
+    target = os.path.join(cache, key)
+    if os.path.isdir(target):
+        return target
+    try:
+        os.makedirs(cache, mode=0o700, exist_ok=True)
+        _build(target, [(name, path) for name, path, _, _ in sources])
+        _forget_unused(cache, key)
+    except OSError as error:
+        raise StorageError(
+            cache,
+            "prepare the runtime's code in",
+            error.strerror or str(error),
+            "Make it writable, or point XDG_CACHE_HOME elsewhere.",
+        ) from error
+    return target
+
+
+def _sources() -> Iterator[tuple[str, str, int, int]]:
+    """Yield name inside, path, time of change and size of every file of the runtime."""
+    runtime = _package("sandbox_runtime")
+    yield from _walk(runtime, "sandbox_runtime")
+    kernel = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    for name in _SHARED:
+        path = os.path.join(kernel, name)
+        if os.path.isdir(path):
+            yield from _walk(path, f"sandbox_kernel/{name}")
+        else:
+            status = os.stat(path)
+            yield f"sandbox_kernel/{name}", path, status.st_mtime_ns, status.st_size
+
+
+def _walk(folder: str, name: str) -> Iterator[tuple[str, str, int, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                if entry.name != "__pycache__":
+                    yield from _walk(entry.path, f"{name}/{entry.name}")
+            elif not entry.name.endswith((".md", ".pyc")):
+                status = entry.stat()
+                yield f"{name}/{entry.name}", entry.path, status.st_mtime_ns, status.st_size
+
+
+def _package(name: str) -> str:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise EngineStartError(
+            "bubblewrap", "", f"the package {name!r} is not installed", "Reinstall the project."
+        )
+    return os.path.dirname(spec.origin)
+
+
+def _build(target: str, files: list[tuple[str, str]]) -> None:
+    # Needed at the first start only.
+    import py_compile  # noqa: PLC0415
+    import shutil  # noqa: PLC0415
+    import tempfile  # noqa: PLC0415
+
+    folder = tempfile.mkdtemp(prefix=".new-", dir=os.path.dirname(target))
+    try:
+        for name, path in files:
+            copy = os.path.join(folder, name)
+            os.makedirs(os.path.dirname(copy), exist_ok=True)
+            shutil.copyfile(path, copy)
+            if name.endswith(".py"):
+                py_compile.compile(
+                    copy,
+                    cfile=importlib.util.cache_from_source(copy),
+                    dfile=f"/opt/sandbox/{name}",
+                    doraise=True,
+                    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+                )
+        os.rename(folder, target)
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        # Another process was first: its copy is as good.
+        if isinstance(error, OSError) and os.path.isdir(target):
+            return
+        raise
+
+
+def _forget_unused(cache: str, key: str) -> None:
+    """Remove copies made long ago: a sandbox that still runs on one would lose its code."""
+    import shutil  # noqa: PLC0415 - needed at the first start only
+
+    limit = time.time() - _UNUSED_DAYS * _SECONDS_A_DAY
+    with os.scandir(cache) as entries:
+        for entry in entries:
+            if entry.name != key and entry.stat(follow_symlinks=False).st_mtime < limit:
+                shutil.rmtree(entry.path, ignore_errors=True)
