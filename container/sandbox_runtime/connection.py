@@ -31,7 +31,7 @@ from sandbox_runtime.loop import READ, WRITE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from _socket import socket as Socket
+    import _socket
     from collections.abc import Callable, Sequence
     from typing import Protocol
 
@@ -168,7 +168,7 @@ class Exchange:
 class Connection:
     """A client's connection, from accept to close."""
 
-    def __init__(self, loop: Loop, door: Door, sock: Socket) -> None:
+    def __init__(self, loop: Loop, door: Door, sock: _socket.socket) -> None:
         self.protocol = ServerConnection()
         self.queued = 0
         self._loop = loop

@@ -21,7 +21,7 @@ from sandbox_runtime.sockets import accept, adopt_listener, listen_unix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from _socket import socket as Socket
+    import _socket
 
     from sandbox_kernel.wire.rpc import Call
     from sandbox_runtime.config import Config
@@ -218,7 +218,7 @@ class Runtime:
             self.loop.stop()
 
 
-def _listen(config: Config) -> Socket:
+def _listen(config: Config) -> _socket.socket:
     """Return the listening socket the configuration names."""
     where = config.listen
     if isinstance(where, dict) and isinstance(where.get("fd"), int):
@@ -239,6 +239,5 @@ def _set_limits(limits: dict[str, int]) -> None:
             raise ValidationFailedError("rlimits", f"knows no limit {name[:40]!r}")
         number = getattr(resource, f"RLIMIT_{name.upper()}")
         hard = resource.getrlimit(number)[1]
-        if hard != resource.RLIM_INFINITY:
-            value = min(value, hard)
-        resource.setrlimit(number, (value, value))
+        allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(number, (allowed, allowed))

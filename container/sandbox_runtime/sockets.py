@@ -50,7 +50,7 @@ def accept(listener: socket) -> socket:
     OSError
         There are no descriptors left.
     """
-    fd, _ = listener._accept()  # noqa: SLF001  what socket.accept is made of
+    fd, _ = listener._accept()  # type: ignore[attr-defined]  # noqa: SLF001
     client = socket(fileno=fd)
     client.setblocking(False)
     if client.family != AF_UNIX:

@@ -21,7 +21,6 @@ from sandbox_kernel.errors import (
     OperationError,
     ProcessSpawnFailedError,
 )
-
 from sandbox_runtime.prctl import adopt_orphans, hide_memory
 
 TYPE_CHECKING = False
@@ -211,7 +210,7 @@ def _explain(error: OSError, name: str, path: bytes) -> OperationError:
     if number == errno.E2BIG:
         return ProcessSpawnFailedError(
             name,
-            "the argument list is too long (131071 bytes in one argument, 2 MiB in all with the environment)",
+            "the argument list is too long (one argument takes 131071 bytes at most)",
             "Pass long data through stdin or a file.",
         )
     if number == errno.EAGAIN:

@@ -93,7 +93,7 @@ class Store:
 
     def _write(self, offset: int, data: bytes) -> None:
         view = memoryview(data)
-        while len(view):
+        while view:
             at = offset % self.capacity
             done = os.pwrite(self._fd, view[: self.capacity - at], at)
             view = view[done:]
