@@ -10,17 +10,32 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from sandbox_kernel.kernel.jsontext import Refused, read
 from sandbox_kernel.kernel.policy import reply_type
 from sandbox_kernel.wire.kernel import Channel
 
-__all__ = ["Request", "RequestTable"]
+__all__ = ["Question", "Request", "RequestTable"]
 
 _KEPT_EXECUTES = 4096
 _KEPT_OTHERS = 512
 _JOURNALLED_EXECUTES = 32
+
+
+class Question(NamedTuple):
+    """An input_request that a client has been sent.
+
+    Parameters
+    ----------
+    msg_id : str
+        Its id as the client knows it.
+    header : bytes
+        Its header as the sandbox made it, by which the sandbox knows the answer.
+    """
+
+    msg_id: str
+    header: bytes
 
 
 class Request:
@@ -100,13 +115,11 @@ class Request:
         self.idle = False
         self.idle_waits = False
         self.replied = self.reply_type is None
-        self.asking = False
+        self.asking: Question | None = None
         self.input_shown = False
 
     def __repr__(self) -> str:
-        marks = [
-            name for name in ("busy", "replied", "idle", "asking") if getattr(self, name) is True
-        ]
+        marks = [name for name in ("busy", "replied", "idle", "asking") if getattr(self, name)]
         return f"<Request {self.msg_type} {self.msg_id} {' '.join(marks)}>"
 
     @property
@@ -191,7 +204,7 @@ class RequestTable:
         if msg_type != request.reply_type:
             raise Refused(f"a {msg_type} to a {request.msg_type}")
         request.replied = True
-        request.asking = False
+        request.asking = None
         return request
 
     def idle_is_due(self, request: Request) -> bool:
@@ -219,7 +232,7 @@ class RequestTable:
         request.input_shown = True
         return request
 
-    def mark_asking(self, request: Request | None) -> Request:
+    def mark_asking(self, request: Request | None, question: Question) -> Request:
         """Take an input_request; return the cell, whose client is to be asked.
 
         Raises
@@ -231,13 +244,22 @@ class RequestTable:
             raise Refused("an input_request without a running cell")
         if not request.allow_stdin:
             raise Refused("an input_request to a client that takes none")
-        if request.asking:
+        if request.asking is not None:
             raise Refused("a second input_request")
-        request.asking = True
+        request.asking = question
         return request
 
-    def take_answer(self, session: str, identities: list[bytes]) -> Request:
-        """Return the cell for which this client's input_reply is, and close the question.
+    def take_answer(self, identities: list[bytes], session: str, parent_id: object) -> Question:
+        """Return the question that this client's input_reply answers, and close it.
+
+        Parameters
+        ----------
+        identities : list of bytes
+            The client's address on stdin.
+        session : str
+            Its session; many clients use one address on all channels, but need not.
+        parent_id : object
+            The id of the message the client says it answers, if it says so.
 
         Raises
         ------
@@ -245,65 +267,86 @@ class RequestTable:
             This client was not asked, or its cell has ended.
         """
         for request in self.open.values():
-            if request.asking and (
-                request.identities == identities or (session and request.session == session)
+            question = request.asking
+            if question is None or (
+                request.identities != identities and (not session or request.session != session)
             ):
-                request.asking = False
-                return request
+                continue
+            if parent_id not in (None, question.msg_id, request.msg_id):
+                continue
+            request.asking = None
+            return question
         raise Refused("an input_reply nobody asked for")
 
     def _close(self, request: Request) -> None:
         request.idle = True
-        request.idle_waits = request.asking = False
+        request.idle_waits = False
+        request.asking = None
         # Code and address of an answered request are not needed again; the header is.
         request.code = ""
         del self.open[request.msg_id]
 
     # --- what a successor needs ---------------------------------------------------------------
 
-    def dump(self) -> list[dict[str, Any]]:
-        """Return the open requests and the last cells as JSON values, for the journal."""
+    def dump(self) -> dict[str, Any]:
+        """Return the open requests and the headers of the last cells as JSON values."""
         recent: Iterable[Request] = list(self._executes.values())[-_JOURNALLED_EXECUTES:]
-        chosen = {request.msg_id: request for request in (*recent, *self.open.values())}
-        return [
-            {
-                "header": request.header.decode("utf-8", "replace"),
-                "channel": int(request.channel),
-                "identities": [identity.hex() for identity in request.identities],
-                "subshell": request.subshell,
-                "allow_stdin": request.allow_stdin,
-                "silent": request.silent,
-                "code": request.code,
-                "busy": request.busy,
-                "replied": request.replied,
-                "idle": request.idle,
-                "input_shown": request.input_shown,
-            }
-            for request in chosen.values()
-        ]
+        return {
+            "answered": [
+                request.header.decode("utf-8", "replace")
+                for request in recent
+                if request.msg_id not in self.open
+            ],
+            "open": [
+                {
+                    "header": request.header.decode("utf-8", "replace"),
+                    "channel": int(request.channel),
+                    "identities": [identity.hex() for identity in request.identities],
+                    "subshell": request.subshell,
+                    "allow_stdin": request.allow_stdin,
+                    "silent": request.silent,
+                    "code": request.code,
+                    "busy": request.busy,
+                    "replied": request.replied,
+                    "input_shown": request.input_shown,
+                }
+                for request in self.open.values()
+            ],
+        }
 
-    def load(self, entries: Iterable[dict[str, Any]]) -> None:
-        """Enter what a predecessor's `dump` returned; entries that make no sense are left out."""
-        for entry in entries:
-            try:
-                header = read(entry["header"].encode())
-                request = Request(
-                    str(header["msg_id"]),
-                    entry["header"].encode(),
-                    Channel(entry["channel"]),
-                    [bytes.fromhex(identity) for identity in entry["identities"]],
-                    str(header["msg_type"]),
-                    session=str(header.get("session", "")),
-                    subshell=entry["subshell"],
-                    code=entry["code"],
-                    allow_stdin=entry["allow_stdin"],
-                    silent=entry["silent"],
-                )
+    def load(self, dumped: object) -> None:
+        """Enter what a predecessor's `dump` returned; what makes no sense is left out."""
+        if not isinstance(dumped, dict):
+            return
+        for header in dumped.get("answered", ()):
+            request = _restored({"header": header})
+            if request is not None:
                 self.add(request)
-                request.busy = entry["busy"] is True
-                request.replied = request.replied or entry["replied"] is True
-                request.input_shown = entry["input_shown"] is True
-                if entry["idle"] is True:
-                    self._close(request)
-            except (KeyError, TypeError, ValueError, AttributeError):
-                continue
+                self._close(request)
+        for entry in dumped.get("open", ()):
+            request = _restored(entry)
+            if request is not None:
+                self.add(request)
+
+
+def _restored(entry: dict[str, Any]) -> Request | None:
+    try:
+        header = read(entry["header"].encode())
+        request = Request(
+            str(header["msg_id"]),
+            entry["header"].encode(),
+            Channel(entry.get("channel", Channel.SHELL)),
+            [bytes.fromhex(identity) for identity in entry.get("identities", ())],
+            str(header["msg_type"]),
+            session=str(header.get("session", "")),
+            subshell=entry.get("subshell") is True,
+            code=str(entry.get("code", "")),
+            allow_stdin=entry.get("allow_stdin") is True,
+            silent=entry.get("silent") is True,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    request.busy = entry.get("busy") is True
+    request.replied = request.replied or entry.get("replied") is True
+    request.input_shown = entry.get("input_shown") is True
+    return request

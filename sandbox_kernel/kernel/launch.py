@@ -1,0 +1,199 @@
+"""Entry of the kernelspec: ``python -m sandbox_kernel.kernel.launch CONNECTION_FILE [-- KERNEL ...]``.
+
+The order is for speed: the sandbox is asked for, and the interpreter in it started, before this
+process imports what it needs for itself.  Nothing is printed at a normal start.
+
+A kernel of another language is named after ``--``, with ``@connection_file@`` where its own
+connection file goes (Jupyter would replace its usual form with ours).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sandbox_kernel.errors import InvalidProcessCwdError, SandboxConfigurationError, SandboxError
+from sandbox_kernel.kernel.connection import ConnectionInfo, read_connection_file
+from sandbox_kernel.kernel.hints import Facts
+from sandbox_kernel.kernel.identity import Identity, choose
+from sandbox_kernel.kernel.lifecycle import ParentWatch, Signals, destroy_later
+from sandbox_kernel.kernel.link import Link
+from sandbox_kernel.manager.manager import Manager, Running
+from sandbox_kernel.manager.settings import Settings, load_settings
+from sandbox_kernel.wire.operations import KernelInfo, StartKernelRequest
+
+__all__ = ["main"]
+
+_PASSED_ON = ("JPY_SESSION_NAME", "LANG", "LC_ALL", "LC_CTYPE", "MPLBACKEND", "TZ")
+"""Variables of the host that an interpreter gets to see; nothing else of the environment does."""
+
+_EPHEMERAL_LEASE = 120.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve one kernel; return the exit code."""
+    signals = Signals()
+    try:
+        connection_file, kernel = _read_arguments(arguments)
+        info = read_connection_file(connection_file)
+        settings = load_settings()
+        identity = choose(
+            connection_file=connection_file,
+            key=info.key,
+            environ=os.environ,
+            cwd=os.getcwd(),
+            configured_id=settings.kernel.sandbox_id,
+        )
+        running = Manager(settings).ensure(
+            identity.sandbox_id,
+            settings.spec(notebook_folder=Path(os.getcwd())),
+            ephemeral=identity.ephemeral,
+        )
+    except SandboxError as error:
+        _complain(error)
+        return 1
+    try:
+        code, keep = _serve(info, settings, identity, running, kernel, signals)
+    except SandboxError as error:
+        _complain(error)
+        code, keep = 1, not running.started
+    if identity.ephemeral and not keep:
+        destroy_later(identity.sandbox_id)
+    return code
+
+
+def _read_arguments(arguments: Sequence[str]) -> tuple[str, list[str] | None]:
+    given = list(arguments)
+    kernel: list[str] | None = None
+    if "--" in given:
+        split = given.index("--")
+        kernel = [
+            word.replace("@connection_file@", "{connection_file}") for word in given[split + 1 :]
+        ]
+        given = given[:split]
+    if len(given) == 2 and given[0] == "-f":
+        del given[0]
+    if len(given) != 1 or kernel == []:
+        raise SandboxConfigurationError(
+            "A kernel takes one argument, its connection file.",
+            hint="Jupyter starts it; see 'jupyter sandbox kernelspec'.",
+        )
+    return given[0], kernel
+
+
+def _serve(
+    info: ConnectionInfo,
+    settings: Settings,
+    identity: Identity,
+    running: Running,
+    kernel: list[str] | None,
+    signals: Signals,
+) -> tuple[int, bool]:
+    """Relay until the end; return the exit code and whether the sandbox is still wanted."""
+    request = StartKernelRequest(
+        kernel_id=identity.kernel_id,
+        argv=kernel,
+        cwd=os.getcwd() if running.spec.notebook_folder is not None else None,
+        env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+        lease=_EPHEMERAL_LEASE if identity.ephemeral else settings.kernel.lease,
+    )
+    link = Link(running.endpoint, request)
+    link.open()
+
+    # The interpreter is starting; now there is time for imports of tens of milliseconds.
+    from sandbox_kernel.kernel.journal import Journal  # noqa: PLC0415
+    from sandbox_kernel.kernel.policy import Policy  # noqa: PLC0415
+    from sandbox_kernel.kernel.relay import Relay, mark_of  # noqa: PLC0415
+    from sandbox_kernel.kernel.requests import RequestTable  # noqa: PLC0415
+    from sandbox_kernel.kernel.sockets import Sockets  # noqa: PLC0415
+
+    sockets = Sockets(info)
+    try:
+        link, started = _started(link, identity)
+        journal = Journal(os.path.join(running.layout.root, "kernels"), link.request.kernel_id)
+        inherited = journal.load(mark_of(started)) if started.existing else None
+        table = RequestTable()
+        if inherited is not None:
+            sockets.use_session(str(inherited.get("session") or sockets.session))
+            table.load(inherited.get("requests"))
+        relay = Relay(
+            sockets=sockets,
+            link=link,
+            info=started,
+            table=table,
+            inherited=inherited,
+            journal=journal,
+            facts=_facts(running),
+            describe=lambda: _describe(running),
+            policy=Policy(),
+            signals=signals,
+            parent=ParentWatch(os.environ),
+        )
+        code = relay.run()
+    except BaseException:
+        sockets.close(linger=False)
+        raise
+    link.close()
+    sockets.close()
+    # A relay that Jupyter will start again finds the sandbox; after that nobody would.
+    return code, code != 0
+
+
+def _started(link: Link, identity: Identity) -> tuple[Link, KernelInfo]:
+    """Wait for the interpreter, choosing another where this one is not to be had."""
+    try:
+        started = link.wait_until_started()
+    except InvalidProcessCwdError:
+        # The notebook's folder could not be shared; the status says why.
+        link = _again(link, cwd=None)
+        started = link.wait_until_started()
+    if started.attached and link.request.kernel_id != identity.spare_kernel_id:
+        # A living relay serves the notebook's interpreter, for another server or window.
+        link = _again(link, kernel_id=identity.spare_kernel_id)
+        started = link.wait_until_started()
+    return link, started
+
+
+def _again(link: Link, **changes: object) -> Link:
+    link.close()
+    other = Link(link.endpoint, StartKernelRequest(**{**vars(link.request), **changes}))
+    other.open()
+    return other
+
+
+def _facts(running: Running) -> Facts:
+    spec = running.spec
+    notices = (*running.notices, *running.instance.notices)
+    return Facts(
+        network=spec.network,
+        notebook_folder=None if spec.notebook_folder is None else str(spec.notebook_folder),
+        folder_mode=spec.folder_mode,
+        folder_refused=any("not shared" in notice for notice in notices),
+        memory_bytes=spec.limits.memory_bytes,
+        processes=spec.limits.processes,
+        file_bytes=spec.limits.file_bytes,
+        python_prefix=spec.python_prefix,
+        notices=notices,
+    )
+
+
+def _describe(running: Running) -> str:
+    """Return what is known of the sandbox, for ``%sandbox status``."""
+    instance = running.instance
+    rows = [
+        ("sandbox", f"{running.sandbox_id} ({instance.engine})"),
+        *instance.isolation.items(),
+        *((f"limit {name}", reached) for name, reached in instance.limits.items()),
+        *(("notice", notice) for notice in (*running.notices, *instance.notices)),
+    ]
+    return "\n".join(f"{name:<14} {value}" for name, value in rows)
+
+
+def _complain(error: SandboxError) -> None:
+    print(f"The sandbox kernel cannot start. {error}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,467 @@
+"""The stream to one interpreter in a sandbox: a client of the runtime's frame door.
+
+One connection starts the interpreter and then becomes its channel.  The stream is addressed by
+absolute offsets, so a connection that breaks is replaced by another which goes on where this one
+ended, and nothing is lost or read twice.
+
+Nothing here blocks but `open` and `wait_until_started`: what the socket does not
+take is queued, and one poll serves both directions, so a full pipe on one side cannot stop the
+other.  The queue is bounded by the caller, who stops reading its clients while `queued` is above
+its mark; signals overtake what is queued.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sandbox_kernel.errors import (
+    ContainerUnavailableError,
+    ProtocolViolationError,
+    SandboxError,
+)
+from sandbox_kernel.kernel.jsontext import Refused, read
+from sandbox_kernel.transports.endpoint import Endpoint, connect_unix
+from sandbox_kernel.wire.codec import decode, dump_json, encode, unpack
+from sandbox_kernel.wire.kernel import Channel, RecordReader, record_buffers
+from sandbox_kernel.wire.operations import (
+    KernelInfo,
+    KernelRequest,
+    StartKernelRequest,
+)
+from sandbox_kernel.wire.rpc import (
+    MAX_CHANNEL_FRAME,
+    ClientConnection,
+    FrameKind,
+    FrameReader,
+    encode_frame,
+    frame_header,
+)
+
+__all__ = ["Attached", "Ended", "Link", "Lost", "Record", "Started", "Superseded"]
+
+_SMALL_READ = 64 << 10
+_LARGE_READ = 1 << 20
+_JOIN_BELOW = 16 << 10
+_MOST_BUFFERS = 64
+_START_CALL = 1
+_CONNECT_CALL = 2
+_MAX_STDERR = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The interpreter runs."""
+
+    info: KernelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """The connection is the interpreter's channel now."""
+
+    info: KernelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of the interpreter; `end` is the stream's offset after it."""
+
+    channel: Channel
+    parts: list[memoryview]
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The interpreter has ended and everything it wrote has been read."""
+
+    exit_code: int
+    signal: int | None
+    reason: str | None
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """Another relay has taken the interpreter over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection is of no use any more.
+
+    Parameters
+    ----------
+    reason : str
+        Why, in words.
+    broken : bool
+        Whether a new connection may go on where this one ended.
+    """
+
+    reason: str
+    broken: bool
+    error: SandboxError | None = None
+    """What the runtime answered, where it did."""
+
+
+Event = Started | Attached | Record | Ended | Superseded | Lost
+
+
+class Link:
+    """A connection to the runtime that starts one kernel and carries its records.
+
+    Parameters
+    ----------
+    endpoint : Endpoint
+        Where the runtime listens.
+    request : StartKernelRequest
+        Which interpreter, and how it is started.
+    """
+
+    def __init__(self, endpoint: Endpoint, request: StartKernelRequest) -> None:
+        self.endpoint = endpoint
+        self.request = request
+        self.info: KernelInfo | None = None
+        self.queued = 0
+        """Bytes that wait for the socket."""
+        self._records = RecordReader()
+        self._position = 0
+        self._acked = 0
+        self._socket: socket.socket | None = None
+        self._frames = FrameReader(MAX_CHANNEL_FRAME)
+        self._queue: deque[list[memoryview]] = deque()
+        self._begun: list[memoryview] | None = None  # the whole of a frame sent in part
+        self._is_channel = False
+        self._takes_records = False
+        self._read_size = _SMALL_READ
+
+    def __repr__(self) -> str:
+        return (
+            f"<Link kernel={self.request.kernel_id!r} channel={self._is_channel}"
+            f" position={self._position} acked={self._acked} queued={self.queued}>"
+        )
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, or -1 without one."""
+        return -1 if self._socket is None else self._socket.fileno()
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether something waits for the socket to take it."""
+        return bool(self._queue) and self._takes_records
+
+    @property
+    def unacked(self) -> bool:
+        """Whether records were handed out that have not been acknowledged yet."""
+        return self._records.offset > self._acked
+
+    # --- opening ------------------------------------------------------------------------------
+
+    def open(self, *, timeout: float = 10.0) -> None:
+        """Connect, and ask for the interpreter without waiting for an answer.
+
+        Raises
+        ------
+        ContainerUnavailableError
+            Nobody listens there.
+        """
+        self._dial(timeout)
+        protocol = ClientConnection()
+        value, body = encode(self.request)
+        self._write_now(
+            protocol.hello(self.endpoint.token, "kernel relay")
+            + protocol.call("kernel.start", value, body)[1]
+        )
+
+    def wait_until_started(self, *, timeout: float = 60.0) -> KernelInfo:
+        """Wait for the answer to `open`.
+
+        Raises
+        ------
+        ContainerUnavailableError
+            The connection broke, or nothing came in time.
+        SandboxError
+            The runtime refused; the class says why.
+        """
+        connection = self._connected()
+        connection.settimeout(timeout)
+        try:
+            while True:
+                data = connection.recv(_SMALL_READ)
+                if not data:
+                    raise ContainerUnavailableError(self.endpoint.sandbox_id, "it hung up")
+                for event in self._take(data):
+                    if isinstance(event, Started):
+                        connection.setblocking(False)
+                        return event.info
+                    if isinstance(event, Lost):
+                        raise event.error or ContainerUnavailableError(
+                            self.endpoint.sandbox_id, event.reason
+                        )
+        except TimeoutError:
+            raise ContainerUnavailableError(
+                self.endpoint.sandbox_id, f"it did not start an interpreter within {timeout:.0f} s"
+            ) from None
+        except OSError as error:
+            raise ContainerUnavailableError(
+                self.endpoint.sandbox_id, error.strerror or "it hung up"
+            ) from error
+
+    def attach(self, info: KernelInfo) -> None:
+        """Ask to become the interpreter's channel, from the last acknowledged offset on."""
+        self.info = info
+        self._records = RecordReader(info.acked)
+        self._position = self._acked = info.acked
+        self._is_channel = True
+        value, body = encode(KernelRequest(kernel_id=self.request.kernel_id))
+        protocol = ClientConnection()
+        protocol.call("kernel.start", {})  # the id that `open` has used
+        self._begin_channel(protocol.call("kernel.connect", value, body)[1])
+
+    def reconnect(self) -> None:
+        """Replace a broken connection; reading goes on where it ended.
+
+        Raises
+        ------
+        ContainerUnavailableError
+            Nobody listens there.
+        """
+        self._dial(1.0)
+        protocol = ClientConnection()
+        value, body = encode(KernelRequest(kernel_id=self.request.kernel_id))
+        hello = protocol.hello(self.endpoint.token, "kernel relay")
+        protocol.call("kernel.start", {})
+        call = protocol.call("kernel.connect", value, body)[1]
+        self._begin_channel(hello + call)
+
+    def _begin_channel(self, first: bytes) -> None:
+        self._queue.appendleft([memoryview(first)])
+        self.queued += len(first)
+        self._takes_records = True
+        self.flush()
+
+    def restart(self, request: StartKernelRequest) -> None:
+        """Leave the interpreter and ask for another, on a connection of its own.
+
+        Raises
+        ------
+        ContainerUnavailableError
+            Nobody listens there.
+        """
+        self.close()
+        self.request = request
+        self._queue.clear()
+        self.queued = 0
+        self._begun = None
+        self.open()
+        self._connected().setblocking(False)
+
+    def close(self) -> None:
+        """Close the connection; the interpreter lives on.  Twice is fine."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _dial(self, timeout: float) -> None:
+        self.close()
+        self._socket = connect_unix(self.endpoint, timeout=timeout)
+        self._frames = FrameReader(MAX_CHANNEL_FRAME)
+        self._is_channel = self._takes_records = False
+        self._restore_head()
+        self._socket.setblocking(False)
+
+    def _restore_head(self) -> None:
+        # What an earlier connection had sent of this frame has gone with that connection.
+        if self._begun is not None:
+            self.queued += sum(map(len, self._begun)) - sum(map(len, self._queue[0]))
+            self._queue[0], self._begun = self._begun, None
+
+    def _connected(self) -> socket.socket:
+        if self._socket is None:
+            raise ContainerUnavailableError(self.endpoint.sandbox_id, "there is no connection")
+        return self._socket
+
+    def _write_now(self, data: bytes) -> None:
+        connection = self._connected()
+        connection.settimeout(10.0)
+        try:
+            connection.sendall(data)
+        except OSError as error:
+            raise ContainerUnavailableError(
+                self.endpoint.sandbox_id, error.strerror or "it hung up"
+            ) from error
+
+    # --- sending ------------------------------------------------------------------------------
+
+    def send(
+        self, channel: Channel, identities: Sequence[bytes], parts: Sequence[bytes | memoryview]
+    ) -> None:
+        """Send one record to the interpreter.
+
+        Raises
+        ------
+        ValueError
+            The record is too large.
+        """
+        buffers = record_buffers(channel, identities, parts)
+        size = sum(map(len, buffers))
+        header = frame_header(FrameKind.INPUT, 0, size)
+        if self.unacked and self._is_channel:
+            header = self._ack_frame() + header
+        if size < _JOIN_BELOW:
+            self._enqueue([memoryview(header + b"".join(buffers))])
+        else:
+            self._enqueue([memoryview(each) for each in (header, *buffers) if len(each)])
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the interpreter's process group, ahead of what is queued."""
+        self._overtake(
+            encode_frame(FrameKind.CONTROL, 0, dump_json({"type": "signal", "signal": number}))
+        )
+
+    def end(self, grace: float) -> None:
+        """Have the interpreter and its process group ended: TERM, then KILL after `grace`."""
+        self._overtake(
+            encode_frame(FrameKind.CONTROL, 0, dump_json({"type": "end", "grace": grace}))
+        )
+
+    def acknowledge(self) -> None:
+        """Let the runtime forget every record that has been handed out."""
+        if self.unacked and self._is_channel:
+            self._overtake(self._ack_frame())
+
+    def _ack_frame(self) -> bytes:
+        self._acked = self._records.offset
+        return encode_frame(FrameKind.ACK, 0, self._acked.to_bytes(8, "big"))
+
+    def _overtake(self, frame: bytes) -> None:
+        if not self._queue:
+            self._enqueue([memoryview(frame)])
+            return
+        self._queue.insert(0 if self._begun is None else 1, [memoryview(frame)])
+        self.queued += len(frame)
+
+    def _enqueue(self, frame: list[memoryview]) -> None:
+        self._queue.append(frame)
+        self.queued += sum(map(len, frame))
+        if len(self._queue) == 1:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what the socket takes now; a broken connection is told by `receive`."""
+        if self._socket is None or not self._takes_records:
+            return
+        while self._queue:
+            head = self._queue[0]
+            try:
+                sent = self._socket.sendmsg(head[:_MOST_BUFFERS])
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                return
+            self.queued -= sent
+            rest = _after(head, sent)
+            if not rest:
+                self._queue.popleft()
+                self._begun = None
+            elif sent:
+                self._begun = self._begun or head
+                self._queue[0] = rest
+
+    # --- receiving ----------------------------------------------------------------------------
+
+    def receive(self) -> list[Event]:
+        """Read once and return what came; empty when there was nothing."""
+        if self._socket is None:
+            return []
+        try:
+            data = self._socket.recv(max(self._read_size, min(self._frames.missing, _LARGE_READ)))
+        except (BlockingIOError, InterruptedError):
+            return []
+        except OSError as error:
+            return [self._lose(error.strerror or "the connection broke", broken=True)]
+        if not data:
+            return [self._lose("the connection was closed", broken=True)]
+        # Large reads cost page faults, so they are for floods only.
+        self._read_size = _LARGE_READ if len(data) == self._read_size else _SMALL_READ
+        return self._take(data)
+
+    def _lose(self, reason: str, *, broken: bool) -> Lost:
+        self.close()
+        return Lost(reason, broken)
+
+    def _take(self, data: bytes) -> list[Event]:
+        events: list[Event] = []
+        try:
+            for kind, call, payload in self._frames.feed(data):
+                if kind is FrameKind.DATA:
+                    self._data(payload, events)
+                elif kind is FrameKind.EVENT:
+                    events.append(_event(payload))
+                elif kind is FrameKind.RESULT:
+                    info = decode(KernelInfo, unpack(payload)[0])
+                    if call == _START_CALL:
+                        events.append(Started(info))
+                    else:
+                        self._is_channel = True
+                        events.append(Attached(info))
+                elif kind is FrameKind.ERROR:
+                    error = SandboxError.from_wire(unpack(payload)[0])
+                    self.close()
+                    events.append(Lost(str(error), broken=False, error=error))
+                elif kind is not FrameKind.WELCOME:
+                    raise ProtocolViolationError(f"frame {kind.name} from the runtime")
+        except SandboxError as error:
+            events.append(self._lose(error.message, broken=False))
+        return events
+
+    def _data(self, payload: memoryview, events: list[Event]) -> None:
+        if len(payload) < 8:
+            raise ProtocolViolationError("DATA without an offset")
+        offset = int.from_bytes(payload[:8], "big")
+        known = self._position - offset
+        if known < 0:
+            raise ProtocolViolationError("a gap in the interpreter's output")
+        fresh = payload[8 + known :]
+        if not len(fresh):
+            return
+        self._position += len(fresh)
+        end = self._records.offset
+        for channel, identities, parts in self._records.feed(fresh):
+            count = len(identities) + len(parts)
+            end += 8 + 4 * count + sum(map(len, identities)) + sum(map(len, parts))
+            events.append(Record(channel, parts, end))
+
+
+def _after(buffers: Sequence[memoryview], sent: int) -> list[memoryview]:
+    """Return what is left of the buffers once `sent` bytes of them are gone."""
+    rest: list[memoryview] = []
+    for each in buffers:
+        if sent >= len(each):
+            sent -= len(each)
+        else:
+            rest.append(each[sent:] if sent else each)
+            sent = 0
+    return rest
+
+
+def _event(payload: memoryview) -> Event:
+    try:
+        value = read(bytes(payload))
+    except Refused as error:
+        raise ProtocolViolationError("an EVENT that is not JSON") from error
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "superseded":
+        return Superseded()
+    if kind != "exit":
+        raise ProtocolViolationError("an EVENT of unknown type")
+    code, number, reason = value.get("exit_code"), value.get("signal"), value.get("reason")
+    return Ended(
+        exit_code=code if isinstance(code, int) else -1,
+        signal=number if isinstance(number, int) else None,
+        reason=reason if isinstance(reason, str) else None,
+        stderr=str(value.get("stderr") or "")[-_MAX_STDERR:],
+    )
