@@ -1,0 +1,63 @@
+"""The extension application: puts our kernel connection in place and hands settings to kernels."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from jupyter_server.extension.application import ExtensionApp
+from jupyter_server.serverapp import ServerApp
+from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
+from traitlets.config import Config
+
+from jupyter_ext.kernel_ws import SandboxKernelWebsocketConnection
+from sandbox_kernel.config import CONFIGURABLES, checked
+
+__all__ = ["SandboxExtension", "settings_for_kernels"]
+
+
+class SandboxExtension(ExtensionApp):
+    """Loaded by every Jupyter server of the environment the project is installed in."""
+
+    name = "jupyter_ext"
+    classes = list(CONFIGURABLES)  # noqa: RUF012  the base declares an instance variable
+
+    def _link_jupyter_server_extension(self, serverapp: ServerApp) -> None:
+        """Put what the server's configuration says about sandboxes where its kernels find it."""
+        super()._link_jupyter_server_extension(serverapp)
+        settings = settings_for_kernels(self.config, inherited=os.environ.get("SANDBOX_CONFIG"))
+        if settings:
+            # Kernels inherit the server's environment; a kernel provisioner needs no change.
+            os.environ["SANDBOX_CONFIG"] = json.dumps(settings, sort_keys=True)
+
+    def initialize_settings(self) -> None:
+        """Take the place of the stock kernel connection, and of no other.
+
+        This runs after the server has decided on its class, so that a gateway's, another
+        extension's or the user's own choice is seen, whichever way it was made.
+        """
+        key = "kernel_websocket_connection_class"
+        # Named in configuration, the stock class is a choice too.
+        chosen = key in self.config.get("ServerApp", {})
+        if self.settings.get(key) is ZMQChannelsWebsocketConnection and not chosen:
+            self.settings[key] = SandboxKernelWebsocketConnection
+            if self.serverapp is not None:
+                self.serverapp.kernel_websocket_connection_class = SandboxKernelWebsocketConnection
+
+
+def settings_for_kernels(config: Config, *, inherited: str | None) -> dict[str, dict[str, Any]]:
+    """Return what SANDBOX_CONFIG shall hold: per class, the settings that somebody made.
+
+    Parameters
+    ----------
+    config : Config
+        The server's configuration, command line included.
+    inherited : str, optional
+        The variable as the server itself found it; the server's own configuration wins over it.
+    """
+    settings: dict[str, dict[str, Any]] = json.loads(inherited) if inherited else {}
+    # The traits parse as they check: a value of the command line is still a string here.
+    for group, made in checked(config).items():
+        settings[group] = {**settings.get(group, {}), **made}
+    return settings

@@ -1,0 +1,135 @@
+"""diff, apply and discard: what a sandbox did to the notebook's folder."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from sandbox_kernel import folder as layer
+from sandbox_kernel.cli.naming import existing
+from sandbox_kernel.cli.report import FAILED, OK, print_json, printable, size_text
+from sandbox_kernel.cli.sandboxes import confirm
+from sandbox_kernel.engines.base import FolderMode
+from sandbox_kernel.errors import SandboxConfigurationError
+from sandbox_kernel.folder.selection import Selection
+from sandbox_kernel.manager import locks
+from sandbox_kernel.manager.manager import Manager, SandboxInfo
+
+__all__ = ["apply", "diff", "discard"]
+
+
+def diff(arguments: Namespace) -> int:
+    """Print the changes."""
+    info, folder = _overlay(Manager(), arguments.sandbox)
+    changes = layer.diff(info.layout, folder)
+    if arguments.paths:
+        changes = Selection(arguments.paths).of(changes)
+    if arguments.json:
+        print_json([_change_facts(change) for change in changes])
+    elif changes:
+        for change in changes:
+            print(_line(str(change.kind), change, change.problem or change.conflict))
+    else:
+        print(f"No changes in {folder}.")
+    return FAILED if changes and arguments.exit_code else OK
+
+
+def apply(arguments: Namespace) -> int:
+    """Take changes over; fails when one that was to be taken over was not."""
+    manager = Manager()
+    info, folder = _overlay(manager, arguments.sandbox)
+    outcomes = layer.apply(
+        info.layout,
+        folder,
+        arguments.paths or None,
+        links=arguments.links,
+        force=arguments.force,
+    )
+    if info.state == "stopped":
+        # Of one that runs the layer may not be touched; its next take-over will see to it.
+        with _kept_stopped(manager, info):
+            layer.forget_taken_over(info.layout)
+    if arguments.json:
+        print_json(
+            [
+                {
+                    **_change_facts(outcome.change),
+                    "status": str(outcome.status),
+                    "reason": outcome.reason,
+                }
+                for outcome in outcomes
+            ]
+        )
+    elif outcomes:
+        for outcome in outcomes:
+            print(_line(str(outcome.status), outcome.change, outcome.reason))
+    else:
+        print(f"No changes in {folder}.")
+    bad = {layer.Status.CONFLICT, layer.Status.REFUSED}
+    return FAILED if any(outcome.status in bad for outcome in outcomes) else OK
+
+
+def discard(arguments: Namespace) -> int:
+    """Drop changes of a stopped sandbox."""
+    if bool(arguments.paths) == arguments.all:
+        raise SandboxConfigurationError("Name the paths to discard, or say --all.")
+    manager = Manager()
+    info, folder = _overlay(manager, arguments.sandbox)
+    if not arguments.yes:
+        confirm(f"Discard the changes of {info.sandbox_id}? They cannot be brought back.")
+    with _kept_stopped(manager, info):
+        changes = layer.discard(
+            info.layout, folder, arguments.paths or None, sandbox_id=info.sandbox_id
+        )
+    if arguments.json:
+        print_json([_change_facts(change) for change in changes])
+    for change in () if arguments.json else changes:
+        print(_line("discarded", change, ""))
+    return OK
+
+
+def _overlay(manager: Manager, text: str) -> tuple[SandboxInfo, Path]:
+    """Return the sandbox and the host folder that its layer lies over."""
+    info = existing(manager, text)
+    folder = info.spec.notebook_folder
+    if folder is None or info.spec.folder_mode is not FolderMode.OVERLAY:
+        raise SandboxConfigurationError(
+            f"Sandbox {info.sandbox_id!r} has no notebook folder with a layer over it"
+            f" (notebook_folder: {info.spec.folder_mode if folder else 'none'}).",
+            hint="Only files of a folder shown as 'overlay' can be compared and taken over.",
+        )
+    return info, folder
+
+
+def _kept_stopped(manager: Manager, info: SandboxInfo) -> Any:  # a context manager
+    """Keep every process of this user from starting the sandbox for the block."""
+    settings = manager.settings
+    return locks.hold(settings.data_dir / "locks", info.sandbox_id, timeout=settings.start_timeout)
+
+
+def _line(what: str, change: layer.Change, remark: str) -> str:
+    path = printable(change.path)
+    details = []
+    match change.type:
+        case layer.FileType.FOLDER:
+            path += "/"
+        case layer.FileType.LINK:
+            path += f" -> {printable(change.target or '')}"
+        case layer.FileType.FILE if change.kind is not layer.ChangeKind.DELETED:
+            details.append(size_text(change.size))
+    if remark:
+        details.append(printable(remark))
+    return f"{what:<12}  {path}" + (f"  ({', '.join(details)})" if details else "")
+
+
+def _change_facts(change: layer.Change) -> dict[str, Any]:
+    return {
+        "path": change.path,
+        "kind": str(change.kind),
+        "type": str(change.type),
+        "size": change.size,
+        "target": change.target,
+        "conflict": change.conflict,
+        "problem": change.problem,
+    }

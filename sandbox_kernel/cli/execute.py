@@ -1,0 +1,137 @@
+"""exec: one command in a sandbox, its streams ours, its exit code ours."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+import sys
+import threading
+from argparse import Namespace
+from typing import Any
+
+from sandbox_kernel.cli.naming import pairs, sandbox_id_of
+from sandbox_kernel.cli.report import print_json, warn
+from sandbox_kernel.client.process import Process, ProcessExit, ProcessOutput
+from sandbox_kernel.client.sandbox import get_sandbox
+from sandbox_kernel.errors import (
+    CommandNotFoundError,
+    CommandPermissionDeniedError,
+    SandboxError,
+)
+
+__all__ = ["execute"]
+
+# What shells and timeout(1) use for these ends; 125 is what docker uses for its own failures.
+_TIMED_OUT = 124
+_FAILED = 125
+_NOT_EXECUTABLE = 126
+_NOT_FOUND = 127
+
+_CHUNK = 64 << 10
+
+
+def execute(arguments: Namespace) -> int:
+    """Run the command and return its exit code."""
+    try:
+        return asyncio.run(_execute(arguments))
+    except CommandNotFoundError as error:
+        return _report(error, arguments, _NOT_FOUND)
+    except CommandPermissionDeniedError as error:
+        return _report(error, arguments, _NOT_EXECUTABLE)
+    except SandboxError as error:
+        return _report(error, arguments, _FAILED)
+
+
+async def _execute(arguments: Namespace) -> int:
+    options = {} if arguments.network is None else {"network": arguments.network}
+    async with get_sandbox(sandbox_id_of(arguments.sandbox), **options) as sandbox:
+        feed = _has_input()
+        process = await sandbox.start_process(
+            arguments.argv,
+            cwd=arguments.cwd,
+            env=pairs(arguments.env),
+            timeout=arguments.timeout,
+            stdin=feed,
+        )
+        for notice in sandbox.notices:
+            warn(notice)
+        try:
+            if feed:
+                _feed(process, asyncio.get_running_loop())
+            collected = {"stdout": bytearray(), "stderr": bytearray()}
+            ended = await _follow(process, collected if arguments.json else None)
+        except BaseException:
+            # Interrupted, or nobody reads what it writes: it must not go on without us.
+            await _kill(process)
+            raise
+    if arguments.json:
+        print_json(_facts(ended, collected))
+    elif ended.timed_out:
+        warn(f"{arguments.argv[0]!r} was killed after {arguments.timeout:g} s.")
+    elif ended.reason == "memory_limit":
+        warn(f"{arguments.argv[0]!r} was killed: the sandbox reached its memory limit.")
+    return _TIMED_OUT if ended.timed_out else ended.exit_code
+
+
+async def _follow(process: Process, collected: dict[str, bytearray] | None) -> ProcessExit:
+    """Pass on what the process writes, as it comes, until its end."""
+    async for event in process.output(follow=True):
+        match event:
+            case ProcessExit():
+                return event
+            case ProcessOutput() if collected is not None:
+                collected[event.stream] += event.data
+            case ProcessOutput():
+                stream = sys.stderr if event.stream == "stderr" else sys.stdout
+                # A reader that is slow stops us here, and the process in its turn.
+                stream.buffer.write(event.data)
+                stream.buffer.flush()
+    return await process.wait_for_exit()
+
+
+def _has_input() -> bool:
+    """Whether something is piped or redirected to us; a terminal and the null device are not."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISCHR(mode)
+
+
+def _feed(process: Process, loop: asyncio.AbstractEventLoop) -> None:
+    """Pass our standard input on, for as long as the process takes it."""
+
+    def pump() -> None:
+        with contextlib.suppress(SandboxError, OSError, RuntimeError):
+            while chunk := os.read(0, _CHUNK):
+                asyncio.run_coroutine_threadsafe(process.write_stdin(chunk), loop).result()
+            asyncio.run_coroutine_threadsafe(process.close_stdin(), loop).result()
+
+    # A thread, since reading a file cannot be polled; a daemon, since our input may never end.
+    threading.Thread(target=pump, name="stdin", daemon=True).start()
+
+
+async def _kill(process: Process) -> None:
+    with contextlib.suppress(SandboxError):
+        await asyncio.shield(process.kill())
+
+
+def _facts(ended: ProcessExit, collected: dict[str, bytearray]) -> dict[str, Any]:
+    return {
+        "exit_code": ended.exit_code,
+        "signal": ended.signal,
+        "reason": ended.reason,
+        "duration": ended.duration,
+        "stdout": collected["stdout"].decode(errors="replace"),
+        "stderr": collected["stderr"].decode(errors="replace"),
+    }
+
+
+def _report(error: SandboxError, arguments: Namespace, code: int) -> int:
+    if arguments.json:
+        print_json({"error": error.to_wire()})
+    else:
+        warn(str(error))
+    return code

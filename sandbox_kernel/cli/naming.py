@@ -1,0 +1,60 @@
+"""From what the user typed to the sandbox that is meant."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from sandbox_kernel.errors import SandboxConfigurationError, SandboxNotFoundError
+
+if TYPE_CHECKING:
+    from sandbox_kernel.manager.manager import Manager, SandboxInfo
+
+__all__ = ["existing", "pairs", "sandbox_id_of"]
+
+
+def sandbox_id_of(text: str) -> str:
+    """Return the id, or for the path of a notebook the id of the sandbox its kernel gets."""
+    if os.sep not in text and not text.endswith(".ipynb"):
+        return text
+    from sandbox_kernel.kernel.identity import choose  # noqa: PLC0415  start-up time
+
+    path = os.path.abspath(text)
+    return choose(
+        connection_file="",
+        key=b"",
+        environ={"JPY_SESSION_NAME": path},
+        cwd=os.path.dirname(path),
+        configured_id=None,
+    ).sandbox_id
+
+
+def existing(manager: Manager, text: str) -> SandboxInfo:
+    """Return what is known of a sandbox.
+
+    Raises
+    ------
+    SandboxNotFoundError
+        There is none.
+    """
+    sandbox_id = sandbox_id_of(text)
+    info = manager.lookup(sandbox_id)
+    if info is None:
+        raise SandboxNotFoundError(sandbox_id)
+    return info
+
+
+def pairs(settings: list[str]) -> dict[str, str]:
+    """Return ``NAME=VALUE`` arguments as a mapping.
+
+    Raises
+    ------
+    SandboxConfigurationError
+        One has no name or no equals sign.
+    """
+    for setting in settings:
+        if "=" not in setting or setting.startswith("="):
+            raise SandboxConfigurationError(
+                f"{setting!r} sets no variable.", hint="Write it as --env NAME=VALUE."
+            )
+    return dict(setting.split("=", 1) for setting in settings)

@@ -1,0 +1,272 @@
+"""The arguments of every command; docs/cli.md describes them and a test compares the two."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import sandbox_kernel
+
+if TYPE_CHECKING:
+    # argparse keeps the class of this collection to itself.
+    _Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+__all__ = ["build_parser", "parse_arguments"]
+
+_SANDBOX_HELP = "the sandbox: its id, or the path of a notebook (.ipynb) that has one"
+_COMMANDS = "sandbox_kernel.cli"
+
+
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the arguments; wrong ones end the program with a message and code 2."""
+    own, program = list(argv), None
+    if own[:1] == ["exec"] and "--" in own:
+        # What follows is another program's, options and further "--" included.
+        split = own.index("--")
+        own, program = own[:split], own[split + 1 :]
+    parser = build_parser()
+    arguments = parser.parse_args(own)
+    if own[:1] == ["exec"]:
+        if not program:
+            parser.error("exec needs a program: jupyter sandbox exec SANDBOX -- PROGRAM")
+        arguments.argv = program
+    return arguments
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser; `command` of its result names the function to call."""
+    parser = argparse.ArgumentParser(
+        prog="jupyter sandbox",
+        description="Run notebooks and commands in sandboxes, and look after the sandboxes.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=sandbox_kernel.__version__)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_run(commands)
+    _add_exec(commands)
+    _add_list(commands)
+    _add_stop(commands)
+    _add_destroy(commands)
+    _add_diff(commands)
+    _add_apply(commands)
+    _add_discard(commands)
+    _add_doctor(commands)
+    _add_kernelspec(commands)
+    return parser
+
+
+def _add(commands: _Commands, name: str, function: str, text: str) -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    command.add_argument("--json", action="store_true", help="answer with one JSON document")
+    command.set_defaults(command=f"{_COMMANDS}.{function}")
+    return command
+
+
+def _add_start_options(command: argparse.ArgumentParser) -> None:
+    """Add what decides how a sandbox is started; without effect on one that runs."""
+    command.add_argument(
+        "--network",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="let programs in the sandbox reach the network, or not",
+    )
+    command.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="set a variable in the sandbox; may be repeated",
+    )
+
+
+def _add_run(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "run",
+        "run:run",
+        "Execute a notebook in a sandbox, from the first cell to the last.",
+    )
+    command.add_argument("notebook", metavar="NOTEBOOK", help="the notebook to execute")
+    target = command.add_mutually_exclusive_group()
+    target.add_argument("-o", "--output", metavar="FILE", help="write the executed notebook here")
+    target.add_argument(
+        "--inplace", action="store_true", help="write the outputs into the notebook itself"
+    )
+    command.add_argument(
+        "--id",
+        metavar="ID",
+        help="execute in the sandbox of this id, which stays; by default in a new one, which goes",
+    )
+    command.add_argument(
+        "--timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="end a cell that takes longer; by default there is no limit",
+    )
+    command.add_argument(
+        "--allow-errors",
+        action="store_true",
+        help="go on after a cell that raises, and exit with 0",
+    )
+    command.add_argument(
+        "--kernel",
+        default="sandbox-python",
+        metavar="NAME",
+        help="the kernelspec to use (default: %(default)s), whatever the notebook names",
+    )
+    command.add_argument("-q", "--quiet", action="store_true", help="show no progress bar")
+    _add_start_options(command)
+
+
+def _add_exec(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "exec",
+        "execute:execute",
+        "Run a command in a sandbox and end with its exit code; starts the sandbox if need be.",
+    )
+    command.usage = f"{command.prog} [OPTION ...] SANDBOX -- PROGRAM [ARGUMENT ...]"
+    command.add_argument("sandbox", metavar="SANDBOX", help=_SANDBOX_HELP)
+    command.add_argument("--cwd", metavar="FOLDER", help="the folder in the sandbox to run it in")
+    command.add_argument(
+        "--timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="kill it after this time (exit code 124)",
+    )
+    _add_start_options(command)
+
+
+def _add_list(commands: _Commands) -> None:
+    _add(commands, "list", "sandboxes:list_all", "List the sandboxes; starts none.")
+
+
+def _add_stop(commands: _Commands) -> None:
+    command = _add(
+        commands, "stop", "sandboxes:stop", "End everything that runs in a sandbox; its files stay."
+    )
+    _add_several(command)
+    command.add_argument(
+        "--grace",
+        type=_seconds,
+        default=5.0,
+        metavar="SECONDS",
+        help="how long programs have to end by themselves (default: %(default)g)",
+    )
+
+
+def _add_destroy(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "destroy",
+        "sandboxes:destroy",
+        "End a sandbox and remove its files; the notebook's folder on the host is not touched.",
+    )
+    _add_several(command)
+    _add_yes(command)
+
+
+def _add_several(command: argparse.ArgumentParser) -> None:
+    command.add_argument("sandboxes", nargs="*", metavar="SANDBOX", help=_SANDBOX_HELP)
+    command.add_argument("--all", action="store_true", help="every sandbox")
+
+
+def _add_yes(command: argparse.ArgumentParser) -> None:
+    command.add_argument("-y", "--yes", action="store_true", help="do not ask first")
+
+
+def _add_diff(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "diff",
+        "changes:diff",
+        "Show what a sandbox changed in the notebook's folder; the host has none of it.",
+    )
+    _add_paths(command)
+    command.add_argument(
+        "--exit-code", action="store_true", help="exit with 1 when there are changes"
+    )
+
+
+def _add_apply(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "apply",
+        "changes:apply",
+        "Take changes of a sandbox over into the notebook's folder on the host.",
+    )
+    _add_paths(command)
+    command.add_argument(
+        "--links", action="store_true", help="take symbolic links over too, as links"
+    )
+    command.add_argument(
+        "--force", action="store_true", help="also where the host's file has changed since"
+    )
+
+
+def _add_discard(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "discard",
+        "changes:discard",
+        "Drop changes of a sandbox, which must be stopped; the host's files show again.",
+    )
+    _add_paths(command)
+    command.add_argument("--all", action="store_true", help="every change")
+    _add_yes(command)
+
+
+def _add_paths(command: argparse.ArgumentParser) -> None:
+    command.add_argument("sandbox", metavar="SANDBOX", help=_SANDBOX_HELP)
+    command.add_argument(
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help="changed files, or folders with some, relative to the notebook's folder",
+    )
+
+
+def _add_doctor(commands: _Commands) -> None:
+    _add(
+        commands,
+        "doctor",
+        "doctor:doctor",
+        "Find out by trying whether sandboxes work on this machine, and say what to do if not.",
+    )
+
+
+def _add_kernelspec(commands: _Commands) -> None:
+    text = "Make the sandbox kernel known to Jupyter."
+    kernelspec = commands.add_parser("kernelspec", help=text, description=text, allow_abbrev=False)
+    actions = kernelspec.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    command = _add(
+        actions,
+        "install",
+        "kernelspec:install",
+        "Install a kernelspec that starts sandboxes with this very Python.",
+    )
+    where = command.add_mutually_exclusive_group()
+    where.add_argument("--user", action="store_true", help="for this user")
+    where.add_argument(
+        "--sys-prefix", action="store_true", help="into this Python's environment (the default)"
+    )
+    where.add_argument("--prefix", metavar="FOLDER", help="below this folder, such as /usr/local")
+    command.add_argument(
+        "--name",
+        default="sandbox-python",
+        help="the kernelspec's name (default: %(default)s)",
+    )
+    command.add_argument(
+        "--display-name", metavar="TEXT", help="the name that people see; by default that of Python"
+    )
+    command.add_argument(
+        "--id", metavar="ID", help="let every notebook on this kernel share the sandbox of this id"
+    )
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
+    return value

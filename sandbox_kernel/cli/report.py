@@ -1,0 +1,121 @@
+"""How the commands speak: exit codes, errors, tables, JSON, and text that nobody may trust."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sandbox_kernel.errors import (
+    EngineError,
+    SandboxBusyError,
+    SandboxConfigurationError,
+    SandboxError,
+    SandboxNotFoundError,
+    SandboxRunningError,
+    ValidationFailedError,
+)
+
+__all__ = [
+    "FAILED",
+    "INTERRUPTED",
+    "OK",
+    "USAGE",
+    "exit_code_of",
+    "print_json",
+    "print_table",
+    "printable",
+    "report_error",
+    "size_text",
+    "time_text",
+    "warn",
+]
+
+OK = 0
+FAILED = 1
+USAGE = 2
+"""argparse's own code for wrong arguments, and ours for arguments that cannot be honoured."""
+NOT_FOUND = 3
+BUSY = 4
+NO_ENGINE = 5
+INTERRUPTED = 130
+"""What shells give a program that ended by Ctrl-C."""
+
+_CODES: tuple[tuple[type[SandboxError], int], ...] = (
+    (SandboxNotFoundError, NOT_FOUND),
+    (SandboxBusyError, BUSY),
+    (SandboxRunningError, BUSY),
+    (EngineError, NO_ENGINE),
+    (SandboxConfigurationError, USAGE),
+    (ValidationFailedError, USAGE),
+)
+
+
+def exit_code_of(error: SandboxError) -> int:
+    """Return the exit code of a command that ended with this error."""
+    return next((code for cls, code in _CODES if isinstance(error, cls)), FAILED)
+
+
+def report_error(error: SandboxError, *, as_json: bool) -> int:
+    """Print an error and what to do about it, and return the exit code."""
+    if as_json:
+        print_json({"error": error.to_wire()})
+    else:
+        warn(error.message)
+        if error.hint:
+            print(printable(error.hint, keep="\n"), file=sys.stderr)
+    return exit_code_of(error)
+
+
+def warn(text: str) -> None:
+    """Print one line, or a few, to standard error under the command's name."""
+    print(f"jupyter sandbox: {printable(text, keep=chr(10))}", file=sys.stderr)
+
+
+def print_json(value: Any) -> None:  # any JSON value
+    """Print one JSON document."""
+    json.dump(value, sys.stdout, indent=2)
+    print()
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print columns, as wide as they must be."""
+    lines = [tuple(head), *(tuple(printable(cell) for cell in row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    for line in lines:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        )
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """Return the text with every character escaped that could act on a terminal.
+
+    Names of files and messages may come out of a sandbox.
+    """
+    return "".join(
+        character
+        if character.isprintable() or character in keep
+        else character.encode("unicode_escape", "backslashreplace").decode("ascii")
+        for character in text
+    )
+
+
+def size_text(size: int) -> str:
+    """Return a size for people, such as ``1.5 MB``."""
+    value = float(size)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def time_text(seconds_since_epoch: float | None) -> str:
+    """Return a moment in local time, or a dash."""
+    import time  # noqa: PLC0415  start-up time
+
+    if seconds_since_epoch is None:
+        return "-"
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds_since_epoch))

@@ -1,0 +1,150 @@
+"""run: a notebook from its first cell to its last, without a front end."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, Self, cast
+
+import nbformat
+from jupyter_client.kernelspec import NoSuchKernel
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from tqdm import tqdm
+
+from sandbox_kernel.cli.naming import pairs
+from sandbox_kernel.cli.report import FAILED, INTERRUPTED, OK, print_json, warn
+from sandbox_kernel.errors import SandboxConfigurationError, StorageError
+from sandbox_kernel.manager.identity import check_sandbox_id
+
+__all__ = ["run"]
+
+_START_TIMEOUT = 180
+
+
+def run(arguments: Namespace) -> int:
+    """Execute the notebook; fails when a cell does."""
+    source = Path(arguments.notebook).absolute()
+    notebook = _read(source)
+    environment = _environment(arguments)
+    failure, code = "", OK
+    with _Progress(notebook, quiet=arguments.quiet or arguments.json) as progress:
+        client = NotebookClient(
+            notebook,
+            kernel_name=arguments.kernel,
+            kernel_manager_class=AsyncKernelManager,
+            timeout=arguments.timeout,
+            startup_timeout=_START_TIMEOUT,
+            allow_errors=arguments.allow_errors,
+            resources={"metadata": {"path": str(source.parent)}},
+            on_cell_start=progress.started,
+            on_cell_executed=progress.executed,
+        )
+        try:
+            client.execute(env=environment)
+        except NoSuchKernel as error:
+            raise SandboxConfigurationError(
+                f"Jupyter knows no kernel {arguments.kernel!r}.",
+                hint="Run: jupyter sandbox kernelspec install",
+            ) from error
+        except CellExecutionError as error:
+            failure, code = f"{progress.where}: {error.ename}: {error.evalue}", FAILED
+        except CellTimeoutError:
+            failure, code = f"{progress.where}: took longer than {arguments.timeout:g} s", FAILED
+        except DeadKernelError:
+            failure, code = f"{progress.where}: the kernel died", FAILED
+        except RuntimeError as error:
+            # What jupyter_client raises when the kernel never answered.
+            failure, code = f"the kernel did not start: {error}", FAILED
+        except KeyboardInterrupt:
+            failure, code = f"{progress.where}: interrupted", INTERRUPTED
+    _write(notebook, arguments, source)
+    if arguments.json:
+        print_json(
+            {"notebook": str(source), "cells_executed": progress.done, "failure": failure or None}
+        )
+    elif failure:
+        warn(failure)
+    return code
+
+
+def _read(path: Path) -> nbformat.NotebookNode:
+    try:
+        notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+        return cast("nbformat.NotebookNode", notebook)
+    except OSError as error:
+        raise StorageError(
+            str(path), "read", error.strerror or str(error), "Check the notebook's path."
+        ) from error
+    except (nbformat.reader.NotJSONError, nbformat.ValidationError, ValueError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise SandboxConfigurationError(f"{path} is no notebook: {reason}.") from error
+
+
+def _write(notebook: nbformat.NotebookNode, arguments: Namespace, source: Path) -> None:
+    """Write the executed notebook where asked, in whole or not at all."""
+    target = source if arguments.inplace else arguments.output and Path(arguments.output)
+    if not target:
+        return
+    draft = Path(target).with_name(f".{secrets.token_hex(8)}.ipynb")
+    try:
+        nbformat.write(notebook, draft)  # type: ignore[no-untyped-call]
+        os.replace(draft, target)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise StorageError(str(target), "write", error.strerror or str(error)) from error
+
+
+def _environment(arguments: Namespace) -> dict[str, str]:
+    """Return the relay's environment, with this command's wishes in it."""
+    environment = dict(os.environ)
+    # Set when the command itself is run from a notebook: that notebook's sandbox is not meant.
+    environment.pop("JPY_SESSION_NAME", None)
+    if arguments.id:
+        environment["SANDBOX_ID"] = check_sandbox_id(arguments.id)
+    wishes: dict[str, Any] = {}
+    if arguments.network is not None:
+        wishes["network"] = arguments.network
+    if arguments.env:
+        wishes["env"] = pairs(arguments.env)
+    if wishes:
+        try:
+            inherited = json.loads(environment.get("SANDBOX_CONFIG") or "{}")
+            manager = {**inherited.get("SandboxManager", {}), **wishes}
+        except (ValueError, AttributeError) as error:
+            raise SandboxConfigurationError(f"SANDBOX_CONFIG cannot be read: {error}.") from error
+        environment["SANDBOX_CONFIG"] = json.dumps({**inherited, "SandboxManager": manager})
+    return environment
+
+
+class _Progress:
+    """The bar, and which cell we are at."""
+
+    def __init__(self, notebook: nbformat.NotebookNode, *, quiet: bool) -> None:
+        self.done = 0
+        self.where = "before the first cell"
+        total = sum(
+            cell.cell_type == "code" and bool(cell.source.strip()) for cell in notebook.cells
+        )
+        # disable=None: no bar where there is no terminal.
+        self._bar = tqdm(total=total, unit="cell", disable=True if quiet else None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def started(self, *, cell: nbformat.NotebookNode, cell_index: int) -> None:
+        """Note which cell comes; nbclient calls this before cells of every kind."""
+        if cell.cell_type == "code":
+            self.where = f"cell {cell_index + 1}"
+
+    def executed(self, **_: object) -> None:
+        """Move the bar; nbclient calls this after each code cell, failed ones too."""
+        self.done += 1
+        self._bar.update()
