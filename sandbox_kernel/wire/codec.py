@@ -26,8 +26,12 @@ _MAX_DEPTH = 64
 def dump_json(value: object) -> bytes:
     """Encode a JSON value compactly; NaN and infinities are refused with `ValueError`."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    # A lone surrogate is legal in a Python string and illegal in UTF-8.
-    return text.encode("utf-8", "replace")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        # A lone surrogate has no UTF-8 form, but Python's names of odd files hold them; JSON's own
+        # escapes carry them unharmed.
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def load_json(data: bytes) -> Any:
