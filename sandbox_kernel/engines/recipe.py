@@ -231,7 +231,7 @@ def command(interpreter: str, config: int) -> list[str]:
     ]
 
 
-def runtime_config(**values: object) -> bytes:
+def runtime_config(values: Mapping[str, object]) -> bytes:
     """Return the runtime's configuration as it reads it."""
     # Values of the environment may hold any bytes; those that are no text travel as escapes of
     # lone surrogates.

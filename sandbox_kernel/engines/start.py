@@ -1,0 +1,368 @@
+"""One start of a sandbox in bubblewrap: from what was asked for to a plan, then to an instance."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass
+
+from sandbox_kernel.engines import cgroups, etc, incarnation, recipe, runtime_code
+from sandbox_kernel.engines.base import FolderMode, Instance, Launch, Reached, SandboxSpec
+from sandbox_kernel.engines.disk import empty, no_upper, storage_errors
+from sandbox_kernel.engines.folders import HostFolders, host_folders, refusal
+from sandbox_kernel.engines.limits import weigh_limits
+from sandbox_kernel.engines.program_environment import program_environment
+from sandbox_kernel.engines.python_environment import PythonEnvironment, look_up
+from sandbox_kernel.engines.recipe import Mount, MountKind, Plan
+from sandbox_kernel.engines.seccomp import seccomp_filter
+from sandbox_kernel.engines.settings import BubblewrapSettings
+from sandbox_kernel.engines.spawn import Command, OverlayRefusedError, spawn
+from sandbox_kernel.errors import LimitNotEnforceableError, NotebookFolderRefusedError
+
+__all__ = ["Start"]
+
+_ENGINE = "bubblewrap"
+_SPOOL_LIMIT = 1 << 30
+# Readable by root only, and the sandbox of root is root to the file system: they tell of the
+# memory of the whole machine.
+_MASKED = tuple(
+    f"/proc/{name}"
+    for name in (
+        *("kpagecgroup", "kpagecount", "kpageflags", "pagetypeinfo", "slabinfo", "timer_list"),
+        "vmallocinfo",
+    )
+)
+_SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32")
+_SHOWN_AS = {
+    MountKind.READ: "read-only",
+    MountKind.WRITE: "writable",
+    MountKind.OVERLAY: "writable layer, host files unchanged",
+    MountKind.MEMORY_OVERLAY: "writable layer in memory",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Limits:
+    """What the limits came to: how far each holds, and by what."""
+
+    reached: dict[str, str]
+    rlimits: dict[str, int]
+    group: cgroups.Group | None
+
+
+class Start:
+    """The steps of a start, over what they share."""
+
+    def __init__(self, launch: Launch, settings: BubblewrapSettings, bwrap: str) -> None:
+        self.launch = launch
+        self.spec: SandboxSpec = launch.spec
+        self.layout = launch.layout
+        self.settings = settings
+        self.bwrap = bwrap
+        self.notices: list[str] = []
+        self.host: HostFolders = host_folders(
+            (
+                str(self.layout.root),
+                os.path.dirname(runtime_code.cache_folder()),
+                *settings.private_folders,
+            )
+        )
+
+    def run(self) -> Instance:
+        """Start the sandbox, or leave nothing behind; see `BubblewrapEngine.start`."""
+        seccomp = seccomp_filter(os.uname().machine, allow_ptrace=self.spec.allow_ptrace)
+        folder = self._folder()
+        code = runtime_code.prepare()
+        self._make_folders()
+        limits = self._limits()
+        try:
+            try:
+                return self._attempt(folder, code, seccomp, limits)
+            except OverlayRefusedError as error:
+                return self._attempt(
+                    folder, code, seccomp, limits, no_overlays=error.diagnosis.cause
+                )
+        except BaseException:
+            if limits.group is not None:
+                cgroups.kill(limits.group.folders)
+                cgroups.remove(limits.group.folders)
+            if not incarnation.is_locked(self.layout):
+                incarnation.remove_files(self.layout)
+            raise
+
+    # The notebook's folder ------------------------------------------------------------------
+
+    def _folder(self) -> str | None:
+        """Return the notebook's folder as it will be shown, or None."""
+        folder = self.spec.notebook_folder
+        if folder is None or self.spec.folder_mode is FolderMode.NONE:
+            return None
+        given = os.path.abspath(folder)
+        real = os.path.realpath(given)
+        if not os.path.isdir(real):
+            problem = "is no folder" if os.path.lexists(real) else "does not exist"
+            raise NotebookFolderRefusedError(given, f"it {problem}")
+        reason = refusal(real, self.host)
+        if not reason and not os.access(real, os.R_OK | os.X_OK):
+            reason = "you may not read it"
+        if not reason:
+            return given
+        error = NotebookFolderRefusedError(given, reason)
+        if self.spec.folder_required:
+            raise error
+        self.notices.append(str(error))
+        return None
+
+    def _folder_mount(self, given: str, *, no_overlays: str) -> Mount:
+        real = os.path.realpath(given)
+        mode = self.spec.folder_mode
+        if mode is FolderMode.OVERLAY:
+            reason = no_overlays or no_upper(self.layout.folder) or self._claim_layer(real)
+            if not reason:
+                return Mount(
+                    kind=MountKind.OVERLAY,
+                    source=real,
+                    dest=given,
+                    upper=str(self.layout.folder / "upper"),
+                    work=str(self.layout.folder / "work"),
+                )
+            self.notices.append(
+                f"Folder {given} is shown read-only, since no writable layer can be put over it:"
+                f" {reason}. Write to {recipe.WORKSPACE} instead."
+            )
+        kind = MountKind.WRITE if mode is FolderMode.WRITE else MountKind.READ
+        return Mount(kind=kind, source=real, dest=given)
+
+    def _claim_layer(self, real: str) -> str:
+        """Note which folder the layer belongs to; returns why it cannot be had for this one."""
+        record = self.layout.folder / "of"
+        with storage_errors(record, "write"):
+            for name in ("upper", "work"):
+                path = self.layout.folder / name
+                os.makedirs(path, mode=0o700, exist_ok=True)
+                # Over somebody else's layer the kernel mounts the overlay read-only, and says
+                # nothing of it.
+                if os.lstat(path).st_uid != os.geteuid():
+                    return f"{path} belongs to another user"
+            try:
+                owner = os.fsdecode(record.read_bytes())
+            except FileNotFoundError:
+                owner = ""
+            if owner == real:
+                return ""
+            if owner and os.listdir(self.layout.folder / "upper"):
+                return (
+                    f"the sandbox holds changes to {owner}; take them over or drop them with"
+                    " 'jupyter sandbox apply' or 'jupyter sandbox discard' first"
+                )
+            record.write_bytes(os.fsencode(real))
+        return ""
+
+    # Folders on the host --------------------------------------------------------------------
+
+    def _make_folders(self) -> None:
+        layout = self.layout
+        for path in (layout.root, layout.workspace, layout.home, layout.run, layout.spool):
+            with storage_errors(path, "create"):
+                os.makedirs(path, mode=0o700, exist_ok=True)
+        empty(layout.spool)
+        if not self.spec.keep_packages:
+            empty(layout.packages)
+
+    def _packages(self, python: PythonEnvironment, *, no_overlays: str) -> Mount:
+        """Return where pip's installations go: over the environment, or beside it."""
+        packages = self.layout.packages
+        if python.layered is None or no_overlays:
+            with storage_errors(packages, "create"):
+                os.makedirs(packages / "user", mode=0o700, exist_ok=True)
+            return Mount(kind=MountKind.WRITE, source=str(packages / "user"), dest=recipe.PACKAGES)
+        reason = no_upper(packages)
+        if reason:
+            if self.spec.keep_packages:
+                self.notices.append(
+                    f"Packages installed inside end with the sandbox, since {packages} takes no"
+                    f" layer: {reason}."
+                )
+            return Mount(kind=MountKind.MEMORY_OVERLAY, source=python.layered, dest=python.layered)
+        # One layer for each environment: what was installed over one does not fit another.
+        layer = packages / python.layered.strip("/").replace("/", "-")[-80:]
+        with storage_errors(packages, "create"):
+            for name in ("upper", "work"):
+                os.makedirs(layer / name, mode=0o700, exist_ok=True)
+        return Mount(
+            kind=MountKind.OVERLAY,
+            source=python.layered,
+            dest=python.layered,
+            upper=str(layer / "upper"),
+            work=str(layer / "work"),
+        )
+
+    # Limits ---------------------------------------------------------------------------------
+
+    def _limits(self) -> _Limits:
+        asked = self.spec.limits
+        controllers = cgroups.wanted(asked)
+        place = cgroups.locate(controllers) if controllers else None
+        group, holding = None, set[str]()
+        if place is not None:
+            group, holding = cgroups.create(place, f"sandbox-{self.launch.lifetime}", asked)
+        reached, rlimits = weigh_limits(
+            asked, holding, is_root=os.geteuid() == 0, kernel=os.uname().release
+        )
+        for name, how_far in reached.items():
+            is_weaker = getattr(asked, name) is not None and how_far is not Reached.HARD
+            if is_weaker and not self.spec.accept_weaker_limits:
+                if group is not None:
+                    cgroups.remove(group.folders)
+                raise LimitNotEnforceableError(
+                    name,
+                    _ENGINE,
+                    how_far.value,
+                    "no control group can be made for it here (see 'jupyter sandbox doctor')",
+                )
+        return _Limits(
+            reached={name: how_far.value for name, how_far in reached.items()},
+            rlimits=rlimits,
+            group=group,
+        )
+
+    # The plan, and its execution ------------------------------------------------------------
+
+    def _attempt(
+        self, folder: str | None, code: str, seccomp: bytes, limits: _Limits, no_overlays: str = ""
+    ) -> Instance:
+        spec = self.spec
+        python = look_up(spec.python_prefix, spec.python_base_prefix, self.host)
+        packages = self._packages(python, no_overlays=no_overlays)
+        is_layered = packages.dest != recipe.PACKAGES
+        shown = None if folder is None else self._folder_mount(folder, no_overlays=no_overlays)
+        shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+        events = limits.group.events if limits.group is not None else None
+        plan = self._plan(python, packages, shown, shell=shell, code=code, events=events)
+        config = {
+            "sandbox_id": self.launch.sandbox_id,
+            "token": self.launch.token,
+            "sleep_after": spec.sleep_after,
+            "keep_alive": spec.keep_alive,
+            "cwd": recipe.WORKSPACE,
+            "env": program_environment(
+                spec, self.launch.sandbox_id, python, shell=shell, is_layered=is_layered
+            ),
+            "spool_dir": recipe.SPOOL,
+            "spool_limit": _SPOOL_LIMIT,
+            "rlimits": limits.rlimits,
+            "python": python.interpreter,
+            "memory_events": recipe.EVENTS if events is not None else None,
+        }
+        record = {
+            "cgroups": limits.group.folders if limits.group is not None else [],
+            "keep_packages": spec.keep_packages,
+            "notebook_folder": folder,
+        }
+        pid = spawn(
+            self.launch,
+            Command(
+                bwrap=self.bwrap,
+                plan=plan,
+                seccomp=seccomp,
+                interpreter=python.interpreter,
+                config=config,
+                record=record,
+                group=limits.group,
+            ),
+        )
+        data = record | {
+            "pid": pid,
+            "start_time": incarnation.start_time(pid),
+            "boot_id": incarnation.boot_id(),
+            "bwrap": self.bwrap,
+            "python": python.interpreter,
+        }
+        with contextlib.suppress(OSError):  # the record of the spawn is good enough for a stop
+            incarnation.record_file(self.layout).write_text(json.dumps(data))
+        return Instance(
+            engine=_ENGINE,
+            socket=str(self.layout.socket),
+            data=data,
+            isolation=_isolation(spec, shown),
+            limits=limits.reached,
+            notices=self.notices,
+        )
+
+    def _plan(
+        self,
+        python: PythonEnvironment,
+        packages: Mount,
+        folder: Mount | None,
+        *,
+        shell: str,
+        code: str,
+        events: str | None,
+    ) -> Plan:
+        spec, layout = self.spec, self.layout
+        read = [
+            *etc.etc_mounts(network=spec.network, exists=os.path.exists),
+            *python.folders,
+            *self.settings.extra_paths,
+        ]
+        if python.layered is not None and packages.dest != python.layered:
+            read.append(python.layered)
+        mounts = [
+            Mount(kind=MountKind.WRITE, source=str(layout.workspace), dest=recipe.WORKSPACE),
+            Mount(kind=MountKind.WRITE, source=str(layout.home), dest=recipe.HOME),
+            Mount(kind=MountKind.WRITE, source=str(layout.spool), dest=recipe.SPOOL),
+            *(Mount(kind=MountKind.READ, source=path, dest=path) for path in read),
+            packages,
+        ]
+        if folder is not None:
+            mounts.append(folder)
+        return Plan(
+            hostname=self.launch.sandbox_id[:63],
+            network=spec.network,
+            system=_system_folders(),
+            mounts=tuple(mounts),
+            links=etc.etc_links(_readlink) | python.links,
+            files=etc.etc_files(
+                self.launch.sandbox_id, network=spec.network, shell=shell, read=_read
+            ),
+            masked=tuple(each for each in _MASKED if os.path.exists(each))
+            if os.geteuid() == 0
+            else (),
+            tmp_bytes=self.settings.tmp_bytes,
+            code=code,
+            memory_events=events,
+        )
+
+
+def _isolation(spec: SandboxSpec, folder: Mount | None) -> dict[str, str]:
+    return {
+        "namespaces": "user, process, mount, IPC, name, control group"
+        + ("" if spec.network else ", network"),
+        "network": "shared with the host" if spec.network else "off",
+        "privileges": "none, and none to be had",
+        "system calls": "filtered" + (", tracing allowed" if spec.allow_ptrace else ""),
+        "notebook folder": "not shown" if folder is None else _SHOWN_AS[folder.kind],
+    }
+
+
+def _system_folders() -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for name in _SYSTEM_FOLDERS:
+        if os.path.islink(name):
+            found[name] = os.readlink(name)
+        elif os.path.isdir(name):
+            found[name] = None
+    return found
+
+
+def _readlink(path: str) -> str | None:
+    return os.path.realpath(path) if os.path.islink(path) else None
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None
