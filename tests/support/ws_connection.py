@@ -178,15 +178,18 @@ class WsConnection:
         self.open()
 
     def open(self) -> None:
-        self.socket = connect(
-            f"{self.server.base.replace('http', 'ws', 1)}/api/kernels/{self.kernel_id}/channels"
-            f"?session_id={self.session}",
-            additional_headers={"Authorization": f"token {self.server.token}"},
-            subprotocols=[websockets.Subprotocol("v1.kernel.websocket.jupyter.org")],
-            compression=None,
-            max_size=None,
-            # Several seconds of a test may pass between two reads.
-            ping_interval=None,
+        self._stack = contextlib.ExitStack()
+        self.socket = self._stack.enter_context(
+            connect(
+                f"{self.server.base.replace('http', 'ws', 1)}/api/kernels/{self.kernel_id}/channels"
+                f"?session_id={self.session}",
+                additional_headers={"Authorization": f"token {self.server.token}"},
+                subprotocols=[websockets.Subprotocol("v1.kernel.websocket.jupyter.org")],
+                compression=None,
+                max_size=None,
+                # Several seconds of a test may pass between two reads.
+                ping_interval=None,
+            )
         )
 
     def send(self, channel: str, message: Message) -> None:
@@ -213,7 +216,7 @@ class WsConnection:
 
     def disconnect(self) -> None:
         """Close the WebSocket and leave the kernel."""
-        self.socket.close()
+        self._stack.close()
 
     def close(self) -> None:
         self.disconnect()

@@ -1,0 +1,241 @@
+"""A kernel behind a real jupyter_server: REST, the kernel WebSocket, and clients that come back."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from tests.support.jupyter_home import JupyterHome, describe, processes_below
+from tests.support.kernel_driver import KERNEL, Kernel
+from tests.support.ws_connection import JupyterServer, WsConnection
+
+
+@pytest.fixture
+def served(server: JupyterServer) -> Iterator[Kernel]:
+    """A fresh kernel behind the server."""
+    with Kernel(WsConnection(server, KERNEL)) as kernel:
+        kernel.become_ready()
+        yield kernel
+
+
+@pytest.fixture(scope="module")
+def served_together(server: JupyterServer) -> Iterator[Kernel]:
+    """One kernel behind the server for the tests that leave it usable."""
+    with Kernel(WsConnection(server, KERNEL)) as kernel:
+        kernel.become_ready()
+        yield kernel
+
+
+def execution_state(server: JupyterServer, kernel_id: str) -> str:
+    return str(server.get(f"/api/kernels/{kernel_id}")["execution_state"])
+
+
+def test_cells_run_over_the_websocket(served_together: Kernel) -> None:
+    """Order and completeness are those of the kernel's own sockets."""
+    cell = served_together.cell("print(1); import sys; print(2, file=sys.stderr); display(3); 4")
+
+    assert cell.kinds[:2] == ["busy", "execute_input"]
+    assert cell.kinds[-2:] == ["execute_result", "idle"]
+    assert (cell.stream("stdout"), cell.stream("stderr"), cell.result) == ("1\n", "2\n", "4")
+
+
+def test_idle_is_last_over_the_websocket(served_together: Kernel) -> None:
+    """100 cells that also write from a child: nothing is missing and nothing comes after idle."""
+    for n in range(100):
+        cell = served_together.cell(f"import os; print('a'); x = os.system('echo child'); {n}")
+        assert cell.kinds[-1] == "idle"
+        assert sorted(cell.text.split()) == ["a", "child"]
+        assert cell.result == str(n)
+    assert all(
+        m["header"]["msg_type"] != "stream" or m["parent_header"] for m in served_together.strays
+    )
+
+
+def test_input_over_the_websocket(served_together: Kernel) -> None:
+    """An input request reaches the asking client and its answer the cell."""
+    cell = served_together.execute("input('q? ') + '!'", allow_stdin=True)
+    asked = cell.wait_for_input()
+    served_together.answer(cell, "yes")
+    cell.wait()
+
+    assert asked["content"]["prompt"].endswith("q? ")
+    assert cell.result == "'yes!'"
+
+
+def test_buffers_over_the_websocket(served_together: Kernel) -> None:
+    """Binary buffers of comms pass both ways unchanged."""
+    opened = served_together.cell(
+        "from comm import create_comm\n"
+        "c = create_comm(target_name='t')\n"
+        "@c.on_msg\ndef _(m): c.send(m['content']['data'], buffers=m['buffers'])"
+    ).of_type("comm_open")[0]
+    sent = [bytes(range(256)) * 4096, b""]
+    content = {"comm_id": opened["content"]["comm_id"], "data": {"n": 1}}
+    message = served_together.request("comm_msg", content, buffers=sent)
+    served_together.wait_until(lambda: message.is_idle, 10, "the echo")
+
+    assert message.of_type("comm_msg")[0]["buffers"] == sent
+
+
+def test_completion_and_inspection_over_the_websocket(served_together: Kernel) -> None:
+    """Requests other than cells are answered as well."""
+    told = served_together.ask("complete_request", code="impor", cursor_pos=5)
+    assert "import" in told["matches"]
+    assert served_together.ask("inspect_request", code="print", cursor_pos=3, detail_level=0)[
+        "found"
+    ]
+    assert served_together.ask("is_complete_request", code="for i in x:")["status"] == "incomplete"
+
+
+def test_much_output_over_the_websocket_is_complete(served_together: Kernel) -> None:
+    """100 000 lines arrive whole through a server with its default rate limits."""
+    cell = served_together.cell("for i in range(100_000): print(i)", 60)
+
+    assert cell.text == "".join(f"{i}\n" for i in range(100_000))
+    assert served_together.cell("1").result == "1"
+
+
+def test_interrupt_by_rest(served: Kernel) -> None:
+    """The server's interrupt ends a loop and keeps the interpreter."""
+    served.cell("x = 41")
+    loop = served.execute("print('go', flush=True)\nwhile True: pass")
+    loop.wait_for_text("go")
+    served.interrupt()
+    loop.wait(10)
+
+    assert loop.content["ename"] == "KeyboardInterrupt"
+    assert served.value("x + 1") == 42
+
+
+@pytest.mark.slow
+def test_restart_by_rest(served: Kernel) -> None:
+    """The server's restart gives a fresh interpreter, also while a cell runs."""
+    served.cell("x = 41; open('kept.txt', 'w').write('file')")
+    served.execute("import time; time.sleep(60)").wait_for("execute_input")
+    served.restart()
+
+    assert served.cell("x").content["ename"] == "NameError"
+    assert served.value("open('kept.txt').read()") == "file"
+
+
+@pytest.mark.slow
+def test_a_client_that_comes_back_gets_what_it_missed(server: JupyterServer) -> None:
+    """Under the same session id every line arrives in order and once, then the idle."""
+    kernel = Kernel(WsConnection(server, KERNEL))
+    connection = kernel.connection
+    assert isinstance(connection, WsConnection)
+    with kernel:
+        kernel.become_ready()
+        cell = kernel.execute(
+            "import time\nfor i in range(8): print(i, flush=True); time.sleep(.5)"
+        )
+        cell.wait_for_text("1\n")
+        connection.disconnect()
+        deadline = time.monotonic() + 20
+        while execution_state(server, connection.kernel_id) != "idle":
+            assert time.monotonic() < deadline, "the cell goes on without a client"
+            time.sleep(0.1)
+        connection.open()
+        cell.wait(10)
+
+        assert cell.text == "".join(f"{i}\n" for i in range(8))
+        assert cell.kinds[-1] == "idle"
+        assert kernel.value("i") == 7
+
+
+@pytest.mark.slow
+def test_another_client_sees_the_kernels_state_at_once(server: JupyterServer) -> None:
+    """A new session learns that the kernel is busy and later that it is idle."""
+    with Kernel(WsConnection(server, KERNEL)) as kernel:
+        connection = kernel.connection
+        assert isinstance(connection, WsConnection)
+        kernel.become_ready()
+        cell = kernel.execute("import time; time.sleep(2); print('done')")
+        cell.wait_for("execute_input")
+        assert execution_state(server, connection.kernel_id) == "busy"
+        connection.disconnect()
+
+        with Kernel(WsConnection(server, kernel_id=connection.kernel_id)) as other:
+            other.wait_until(
+                lambda: any("done" in m["content"].get("text", "") for m in other.strays),
+                10,
+                "the output that came after the other client",
+            )
+            other.become_ready()
+            assert other.value("1 + 1") == 2
+        assert execution_state(server, connection.kernel_id) == "idle"
+
+
+def assert_nothing_left(server: JupyterServer, home: JupyterHome) -> None:
+    deadline = time.monotonic() + 15
+    while True:
+        mine = psutil.Process(server.process.pid)
+        left = [p for p in processes_below(home.root) if p != mine]
+        if not left:
+            return
+        assert time.monotonic() < deadline, [describe(p) for p in left]
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+def test_delete_and_interrupt_never_hurt_the_server(
+    new_home: Callable[[], JupyterHome],
+) -> None:
+    """Kernels deleted while they start, run or restart go away whole; the server answers on."""
+    home = new_home()
+    with JupyterServer(home) as server:
+
+        def create() -> str:
+            status, body = server.call("POST", "/api/kernels", {"name": KERNEL})
+            assert status == 201, body
+            return str(body["id"])
+
+        for _ in range(10):
+            assert server.call("DELETE", f"/api/kernels/{create()}")[0] == 204
+        server.get("/api/kernels")
+
+        busy = Kernel(WsConnection(server, KERNEL))
+        assert isinstance(busy.connection, WsConnection)
+        busy.become_ready()
+        busy.execute("while True: pass").wait_for("execute_input")
+        path = f"/api/kernels/{busy.connection.kernel_id}"
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            statuses = sorted(s for s, _ in pool.map(lambda _: server.call("DELETE", path), "ab"))
+        assert statuses[0] == 204
+        assert statuses[1] in (204, 404)
+        busy.connection.disconnect()
+
+        early = create()
+        assert server.call("POST", f"/api/kernels/{early}/interrupt")[0] in (204, 409)
+        assert server.call("DELETE", f"/api/kernels/{early}")[0] == 204
+
+        restarted = create()
+        path = f"/api/kernels/{restarted}"
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            restart = pool.submit(server.call, "POST", f"{path}/restart")
+            delete = pool.submit(server.call, "DELETE", path)
+            assert delete.result()[0] in (204, 404, 409, 500)
+            restart.result()
+        server.call("DELETE", path)
+
+        assert server.get("/api/kernels") == []
+        assert_nothing_left(server, home)
+
+
+@pytest.mark.slow
+def test_a_server_that_ends_leaves_no_kernel_behind(new_home: Callable[[], JupyterHome]) -> None:
+    """SIGTERM of the server shuts its kernels down with it."""
+    home = new_home()
+    server = JupyterServer(home)
+    kernel = Kernel(WsConnection(server, KERNEL))
+    assert isinstance(kernel.connection, WsConnection)
+    kernel.become_ready()
+    kernel.connection.disconnect()
+    server.close()
+
+    _, left = psutil.wait_procs(processes_below(home.root), timeout=15)
+    assert not left, [describe(p) for p in left]
