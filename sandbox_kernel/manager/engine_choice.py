@@ -53,7 +53,14 @@ def load_engine(name: str, settings: Settings) -> Engine:
 
 def _options(name: str, settings: Settings) -> Mapping[str, Any]:
     if name == "bubblewrap":
-        return {"executable": settings.bubblewrap.executable}
+        from sandbox_kernel.engines.settings import BubblewrapSettings  # noqa: PLC0415  as engines
+
+        return {
+            "settings": BubblewrapSettings(
+                executable=settings.bubblewrap.executable,
+                private_folders=(str(settings.data_dir),),
+            )
+        }
     return {}
 
 
