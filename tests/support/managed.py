@@ -1,0 +1,38 @@
+"""A manager over a folder of its own, with the engine that does not isolate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sandbox_kernel.engines.base import Engine
+from sandbox_kernel.manager.manager import Manager
+from sandbox_kernel.manager.settings import Settings
+from tests.support.plain_engine import REFERENCE, PlainEngine
+
+__all__ = ["plain_manager", "plain_settings"]
+
+
+def plain_settings(data_dir: Path, **changes: object) -> Settings:
+    """Return settings under which sandboxes are plain processes below `data_dir`."""
+    return Settings(**{"data_dir": data_dir, "engine": REFERENCE, **changes})  # type: ignore[arg-type]
+
+
+@contextmanager
+def plain_manager(
+    data_dir: Path, engine: Engine | None = None, **changes: object
+) -> Iterator[Manager]:
+    """Yield a manager, and destroy every sandbox of the folder afterwards."""
+    settings = plain_settings(data_dir, **changes)
+    manager = Manager(settings, engines={REFERENCE: engine or PlainEngine()})
+    try:
+        yield manager
+    finally:
+        # An engine that a test has made to fail must not keep the next one from a clean machine.
+        last = Manager(settings, engines={REFERENCE: PlainEngine()})
+        for info in last.list():
+            last.destroy(info.sandbox_id)
+        last.gc()
+        last.close()
+        manager.close()
