@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from sandbox_kernel.engines import binary, cgroups, incarnation
 from sandbox_kernel.engines.base import Instance, Launch, Probe, StateLayout
 from sandbox_kernel.engines.disk import empty
@@ -19,12 +22,24 @@ _NAME = "bubblewrap"
 
 
 class BubblewrapEngine:
-    """Starts runtimes in bubblewrap; see `sandbox_kernel.engines.base.Engine`."""
+    """Starts runtimes in bubblewrap; see `sandbox_kernel.engines.base.Engine`.
+
+    Parameters
+    ----------
+    settings : BubblewrapSettings, optional
+        What the user configured.
+    **options
+        Fields of `BubblewrapSettings`, over `settings`.
+    """
 
     name = _NAME
 
-    def __init__(self, settings: BubblewrapSettings | None = None) -> None:
-        self.settings = settings or BubblewrapSettings()
+    def __init__(
+        self,
+        settings: BubblewrapSettings | None = None,
+        **options: Any,  # fields of the settings
+    ) -> None:
+        self.settings = replace(settings or BubblewrapSettings(), **options)
 
     def probe(self) -> Probe:
         """Find out by trying whether this engine works here."""
