@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import sandbox_kernel
 import sandbox_runtime
@@ -127,7 +127,7 @@ class Client:
         self.operations: dict[int, str] = {}
         self.granting = True
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -157,6 +157,7 @@ class Client:
         if isinstance(event, Failed):
             raise event.error  # type: ignore[misc]
         assert isinstance(event, Welcome)
+        self.welcome_seen = event
         return event
 
     def begin(
@@ -190,6 +191,13 @@ class Client:
                     passed.append(event)
         finally:
             self.events[:0] = passed
+
+    def event_within(self, call: int, timeout: float) -> Any | None:
+        """Return the next event of a call, or None if there is none for so long."""
+        try:
+            return self.event_of(call, timeout)
+        except TimeoutError:
+            return None
 
     def finish(self, call: int, timeout: float = DEADLINE) -> Any:
         """Return the result of a call, or of a stream (events, end); raises its error."""
