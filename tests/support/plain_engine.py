@@ -22,7 +22,7 @@ from typing import Any
 from sandbox_kernel.engines.base import Instance, Launch, Probe, StateLayout
 from sandbox_kernel.errors import EngineStartError
 
-__all__ = ["REFERENCE", "PlainEngine"]
+__all__ = ["REFERENCE", "PlainEngine", "processes_of"]
 
 REFERENCE = "tests.support.plain_engine:PlainEngine"
 """How settings and ``SANDBOX_ENGINE`` name this engine."""
@@ -130,7 +130,7 @@ class PlainEngine:
         while _is_locked(layout) and time.monotonic() < deadline:
             time.sleep(0.005)
         while True:
-            found = _marked(lifetime)
+            found = processes_of(lifetime)
             if _start_time(pid) == data["started"]:
                 found.append(pid)
             if not found:
@@ -221,7 +221,8 @@ def _start_time(pid: int) -> str | None:
     return None if fields[0] in "ZX" else fields[19]
 
 
-def _marked(lifetime: str) -> list[int]:
+def processes_of(lifetime: str) -> list[int]:
+    """Return the living processes that belong to a lifetime."""
     mark = f"{_MARK}={lifetime}".encode()
     found = []
     for name in os.listdir("/proc"):
