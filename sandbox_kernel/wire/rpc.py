@@ -18,6 +18,7 @@ from sandbox_kernel.wire.version import PROTOCOL_VERSIONS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from sandbox_kernel.wire.record import JSON
@@ -107,8 +108,11 @@ class FrameReader:
         """Bytes of an incomplete frame held back; zero at a frame boundary."""
         return self._assembler.buffered
 
-    def feed(self, data: bytes | memoryview) -> list[tuple[FrameKind, int, memoryview]]:
-        """Return the frames that are complete now as (kind, call id, payload).
+    def feed(self, data: bytes | memoryview) -> Iterator[tuple[FrameKind, int, memoryview]]:
+        """Yield the frames that are complete now as (kind, call id, payload).
+
+        Each frame is checked when it is asked for, so that what the owner makes of one holds for
+        the next.  The iterator must be used up before the next `feed`, unless reading ends here.
 
         Raises
         ------
@@ -117,8 +121,7 @@ class FrameReader:
         """
         view = self._assembler.feed(data)
         if view is None:
-            return []
-        frames: list[tuple[FrameKind, int, memoryview]] = []
+            return
         position, end, need = 0, len(view), _HEADER.size
         while end - position >= _HEADER.size:
             length, number, call = _HEADER.unpack_from(view, position)
@@ -131,10 +134,9 @@ class FrameReader:
             if after > end:
                 need = 4 + length
                 break
-            frames.append((kind, call, view[position + _HEADER.size : after]))
+            yield kind, call, view[position + _HEADER.size : after]
             position = after
         self._assembler.keep(view[position:], need)
-        return frames
 
 
 class Hello(Record):
@@ -240,7 +242,11 @@ class _Connection:
         return self._state is _State.CHANNEL
 
     def become_channel(self) -> None:
-        """Leave calls behind: from the next frame on only channel frames are legal."""
+        """Leave calls behind: from the next frame on only channel frames are legal.
+
+        A client does this once it has sent the call that opens the channel, since the answer and
+        the channel's first frames may arrive together; the answer is still understood.
+        """
         if self._state is not _State.OPEN:
             raise RuntimeError("only an open connection can become a channel")
         self._state = _State.CHANNEL
@@ -268,25 +274,25 @@ class ServerConnection(_Connection):
 
     def receive(
         self, data: bytes | memoryview
-    ) -> list[Hello | Call | Cancel | Credit | ChannelFrame]:
-        """Return the events in `data`.
+    ) -> Iterator[Hello | Call | Cancel | Credit | ChannelFrame]:
+        """Yield the events in `data`, each to be acted on before the next is asked for.
+
+        So a client may send what belongs to a channel right behind the call that opens it.
 
         Raises
         ------
         ProtocolViolationError
             The client broke the protocol; send `failed(0, error)` and close.
         """
-        events: list[Hello | Call | Cancel | Credit | ChannelFrame] = []
         for kind, call, payload in self._reader.feed(data):
             if self._state is _State.CHANNEL:
                 if kind < _FIRST_CHANNEL_KIND:
                     raise ProtocolViolationError(f"frame {kind.name} on a channel")
-                events.append(ChannelFrame(kind=kind, payload=payload))
+                yield ChannelFrame(kind=kind, payload=payload)
             elif not self._greeted:
-                events.append(self._hello(kind, payload))
+                yield self._hello(kind, payload)
             else:
-                events.append(self._event(kind, call, payload))
-        return events
+                yield self._event(kind, call, payload)
 
     def _hello(self, kind: FrameKind, payload: memoryview) -> Hello:
         if kind is not FrameKind.HELLO:

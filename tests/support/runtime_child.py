@@ -236,8 +236,9 @@ class Channel:
 
     def __init__(self, client: Client, kernel_id: str) -> None:
         self.client = client
-        self.info: Record = client.call("kernel.connect", kernel_id=kernel_id)
+        call = client.begin("kernel.connect", kernel_id=kernel_id)
         client.protocol.become_channel()
+        self.info: Record = client.finish(call)
         self.offset: int | None = None
         self.data = b""
         self.told: list[dict[str, Any]] = []
