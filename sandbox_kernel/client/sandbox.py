@@ -356,10 +356,13 @@ class Sandbox:
             if self._transport is not None and await self._opens(self._transport):
                 return self._transport
             for attempt in range(_ATTEMPTS):
-                transport = RpcTransport((await self._ensured()).endpoint)
+                running = await self._ensured()
+                transport = RpcTransport(running.endpoint)
                 try:
                     await transport.open()
-                except (ContainerUnavailableError, UnauthorizedError):
+                except (ContainerUnavailableError, UnauthorizedError) as error:
+                    if running.started:
+                        raise self._manager.failed_start(running) from error
                     # It went to sleep, or was stopped, in this very moment.
                     if attempt == _ATTEMPTS - 1:
                         raise

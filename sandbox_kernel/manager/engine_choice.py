@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from sandbox_kernel.engines.base import Engine
@@ -53,14 +54,8 @@ def load_engine(name: str, settings: Settings) -> Engine:
 
 def _options(name: str, settings: Settings) -> Mapping[str, Any]:
     if name == "bubblewrap":
-        from sandbox_kernel.engines.settings import BubblewrapSettings  # noqa: PLC0415  as engines
-
-        return {
-            "settings": BubblewrapSettings(
-                executable=settings.bubblewrap.executable,
-                private_folders=(str(settings.data_dir),),
-            )
-        }
+        private = (*settings.bubblewrap.private_folders, str(settings.data_dir))
+        return {"settings": replace(settings.bubblewrap, private_folders=private)}
     return {}
 
 

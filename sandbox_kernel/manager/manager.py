@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox_kernel.engines.base import Engine, Instance, Launch, SandboxSpec, StateLayout
+from sandbox_kernel.engines.disk import tail
 from sandbox_kernel.errors import EngineStartError, SandboxBusyError, SandboxError
 from sandbox_kernel.manager import locks
 from sandbox_kernel.manager.doorbell import call_once
@@ -176,6 +177,15 @@ class Manager:
                         entry = self._started(replace(entry, spec=wanted), is_new=is_new)
             assert entry is not None  # noqa: S101  every list of steps ends with START
             return self._running(entry, wanted, started=True)
+
+    def failed_start(self, running: Running) -> EngineStartError:
+        """Return the error for a sandbox that was started and then did not answer."""
+        return EngineStartError(
+            running.instance.engine,
+            running.sandbox_id,
+            "its runtime ended before it answered",
+            tail(running.layout.log),
+        )
 
     def lookup(self, sandbox_id: str) -> SandboxInfo | None:
         """Return what is known of a sandbox, or None; never starts or changes anything."""

