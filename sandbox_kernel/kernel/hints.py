@@ -25,7 +25,8 @@ _NETWORK_WORDS = (
 )
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 _PATH = re.compile(r"""['"](/[^'"\n]*)['"]""")
-_INSIDE = ("/workspace", "/home/user", "/tmp", "/usr", "/etc", "/proc", "/dev", "/sys", "/opt")
+# The sandbox's own folders, whose files never come from the host.
+_INSIDE = ("/workspace", "/home/user", "/tmp", "/usr", "/etc", "/proc", "/dev", "/sys", "/opt")  # noqa: S108
 
 _SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 _SIGNALS |= {1: "SIGHUP", 2: "SIGINT", 13: "SIGPIPE", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ"}
@@ -73,7 +74,7 @@ def hint_for(ename: str, evalue: str, facts: Facts) -> str | None:
             "this sandbox has no network",
             f"set c.SandboxManager.network = True in {_CONFIG} and start the sandbox again",
         )
-    if number == 28 or number == 122:
+    if number in (28, 122):
         return _line(
             "the disk behind the sandbox, or its quota, is full",
             "free space on the host ('jupyter sandbox list' shows the sandboxes and their size)",

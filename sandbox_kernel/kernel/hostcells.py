@@ -11,6 +11,8 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from sandbox_kernel.kernel.requests import Request
+
 __all__ = ["HELP", "Command", "Commands", "HostCell", "UsageProblem", "parse"]
 
 HELP = """\
@@ -49,9 +51,8 @@ def parse(code: str, magics: frozenset[str] = frozenset({"sandbox"})) -> HostCel
         return None
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     if first.startswith("%%") or len(lines) > 1:
-        raise UsageProblem(
-            f"%{first.lstrip('%')} is answered by the host and stands alone in its cell."
-        )
+        magic = first.lstrip("%")
+        raise UsageProblem(f"%{magic} is answered by the host and stands alone in its cell.")
     try:
         words = shlex.split(lines[0], comments=True)
     except ValueError as error:
@@ -66,13 +67,13 @@ class Command:
     Parameters
     ----------
     run : callable
-        Takes the words after the command; returns the text to show, or None if the cell is
-        finished later by whoever runs it.
+        Takes the cell's request and the words after the command; returns the text to show, or
+        None if the cell is finished later by whoever runs it.
     immediate : bool
         Whether it is answered at once instead of in turn.
     """
 
-    run: Callable[[list[str]], str | None]
+    run: Callable[[Request, list[str]], str | None]
     immediate: bool = False
 
 

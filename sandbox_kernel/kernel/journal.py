@@ -7,13 +7,36 @@ it must survive the relay, not the machine, and the interpreter would be gone wi
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-__all__ = ["Journal"]
+__all__ = ["Inheritance", "Journal"]
 
 _VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inheritance:
+    """What one relay leaves to the next.
+
+    Parameters
+    ----------
+    mark : str
+        Names the interpreter process it served.
+    session : str
+        Its header session.
+    subscribers : int
+        How many listened to iopub.
+    requests : dict
+        The request table, as it dumps itself.
+    """
+
+    mark: str
+    session: str
+    subscribers: int
+    requests: dict[str, Any]  # JSON
 
 
 class Journal:
@@ -30,43 +53,44 @@ class Journal:
     def __init__(self, folder: str, kernel_id: str) -> None:
         self.path = os.path.join(folder, f"{kernel_id}.json")
         self._next = f"{self.path}.new"
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        except OSError:
+            # Told by the first `save`; a relay without a journal still serves.
+            return
 
-    def load(self, mark: str) -> dict[str, Any] | None:
-        """Return what was saved for the interpreter of this mark, or None.
-
-        Parameters
-        ----------
-        mark : str
-            Names one interpreter process; what was saved for an earlier one is of no use.
-        """
+    def load(self) -> Inheritance | None:
+        """Return what was left here, or None."""
         try:
             with open(self.path, "rb") as file:
                 value = orjson.loads(file.read())
-        except (OSError, ValueError):
+            if value["version"] != _VERSION:
+                return None
+            return Inheritance(
+                mark=str(value["mark"]),
+                session=str(value["session"]),
+                subscribers=int(value["subscribers"]),
+                requests=dict(value["requests"]),
+            )
+        except (OSError, ValueError, KeyError, TypeError):
             return None
-        if (
-            not isinstance(value, dict)
-            or value.get("version") != _VERSION
-            or value.get("mark") != mark
-        ):
-            return None
-        return value
 
-    def save(self, mark: str, value: dict[str, Any]) -> bool:
+    def save(self, inheritance: Inheritance) -> bool:
         """Replace the file; return whether that worked.
 
-        A full disk must not stop the cell: then a successor only knows less.
+        A full disk must not stop the cell: a successor then only knows less.
         """
-        data = orjson.dumps({"version": _VERSION, "mark": mark, **value})
+        data = orjson.dumps({"version": _VERSION, **vars(inheritance)})
         try:
             descriptor = os.open(
                 self._next, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
             )
             try:
-                os.write(descriptor, data)
+                written = os.write(descriptor, data)
             finally:
                 os.close(descriptor)
+            if written < len(data):
+                return False
             os.rename(self._next, self.path)
         except OSError:
             return False

@@ -1,4 +1,4 @@
-"""Entry of the kernelspec: ``python -m sandbox_kernel.kernel.launch CONNECTION_FILE [-- KERNEL ...]``.
+"""Entry of the kernelspec: ``python -m sandbox_kernel.kernel.launch FILE [-- KERNEL ...]``.
 
 The order is for speed: the sandbox is asked for, and the interpreter in it started, before this
 process imports what it needs for itself.  Nothing is printed at a normal start.
@@ -55,7 +55,14 @@ def main(arguments: Sequence[str]) -> int:
         _complain(error)
         return 1
     try:
-        code, keep = _serve(info, settings, identity, running, kernel, signals)
+        code, keep = _serve(
+            info=info,
+            settings=settings,
+            identity=identity,
+            running=running,
+            kernel=kernel,
+            signals=signals,
+        )
     except SandboxError as error:
         _complain(error)
         code, keep = 1, not running.started
@@ -84,6 +91,7 @@ def _read_arguments(arguments: Sequence[str]) -> tuple[str, list[str] | None]:
 
 
 def _serve(
+    *,
     info: ConnectionInfo,
     settings: Settings,
     identity: Identity,
@@ -106,24 +114,20 @@ def _serve(
     from sandbox_kernel.kernel.journal import Journal  # noqa: PLC0415
     from sandbox_kernel.kernel.policy import Policy  # noqa: PLC0415
     from sandbox_kernel.kernel.relay import Relay, mark_of  # noqa: PLC0415
-    from sandbox_kernel.kernel.requests import RequestTable  # noqa: PLC0415
     from sandbox_kernel.kernel.sockets import Sockets  # noqa: PLC0415
 
     sockets = Sockets(info)
     try:
         link, started = _started(link, identity)
         journal = Journal(os.path.join(running.layout.root, "kernels"), link.request.kernel_id)
-        inherited = journal.load(mark_of(started)) if started.existing else None
-        table = RequestTable()
-        if inherited is not None:
-            sockets.use_session(str(inherited.get("session") or sockets.session))
-            table.load(inherited.get("requests"))
+        inheritance = journal.load()
+        if inheritance is not None and inheritance.mark == mark_of(started):
+            sockets.use_session(inheritance.session)
         relay = Relay(
             sockets=sockets,
             link=link,
             info=started,
-            table=table,
-            inherited=inherited,
+            inheritance=inheritance,
             journal=journal,
             facts=_facts(running),
             describe=lambda: _describe(running),
@@ -179,16 +183,15 @@ def _facts(running: Running) -> Facts:
     )
 
 
-def _describe(running: Running) -> str:
+def _describe(running: Running) -> list[tuple[str, str]]:
     """Return what is known of the sandbox, for ``%sandbox status``."""
     instance = running.instance
-    rows = [
+    return [
         ("sandbox", f"{running.sandbox_id} ({instance.engine})"),
         *instance.isolation.items(),
         *((f"limit {name}", reached) for name, reached in instance.limits.items()),
         *(("notice", notice) for notice in (*running.notices, *instance.notices)),
     ]
-    return "\n".join(f"{name:<14} {value}" for name, value in rows)
 
 
 def _complain(error: SandboxError) -> None:

@@ -103,7 +103,7 @@ class ParentWatch:
 
 
 def destroy_later(sandbox_id: str) -> None:
-    """Have a process of its own destroy the sandbox; returns at once and survives this one's end."""
+    """Have a process of its own destroy the sandbox; it survives this one's end."""
     null = os.open(os.devnull, os.O_RDWR)
     try:
         os.posix_spawn(

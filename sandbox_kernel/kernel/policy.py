@@ -93,14 +93,14 @@ def _stream(content: Content) -> Content:
 
 
 def _display(content: Content) -> Content:
-    transient = _object(content, "transient")
     shown: Content = {
         "data": _object(content, "data"),
         "metadata": _object(content, "metadata"),
-        "transient": {},
     }
-    if "display_id" in transient:
-        shown["transient"] = {"display_id": _text(transient, "display_id")}
+    if "transient" in content:
+        transient = _object(content, "transient")
+        known = "display_id" in transient
+        shown["transient"] = {"display_id": _text(transient, "display_id")} if known else {}
     return shown
 
 

@@ -139,6 +139,8 @@ class RequestTable:
     def __init__(self) -> None:
         self.open: dict[str, Request] = {}
         """Requests whose reply or idle has not passed yet, in the order of their coming."""
+        self.execution_count = 0
+        """The last one the sandbox told; cells of the host show it and do not count."""
         self._executes: OrderedDict[str, Request] = OrderedDict()
         self._others: OrderedDict[str, Request] = OrderedDict()
 
@@ -167,6 +169,11 @@ class RequestTable:
     def pending(self) -> list[Request]:
         """Return the open requests that still want their reply, oldest first."""
         return [request for request in self.open.values() if not request.replied]
+
+    def learn_count(self, count: object) -> None:
+        """Take an execution count from the sandbox."""
+        if isinstance(count, int) and not isinstance(count, bool):
+            self.execution_count = count
 
     def is_main_shell_free(self) -> bool:
         """Whether no request holds the main shell, so that a host cell may run."""
@@ -217,7 +224,8 @@ class RequestTable:
     def close(self, request: Request) -> None:
         """End a request that the relay itself has answered."""
         request.busy = request.replied = True
-        self._close(request)
+        if request.msg_id in self.open:
+            self._close(request)
 
     def mark_input_shown(self, request: Request | None) -> Request:
         """Take an execute_input; refused unless its cell is waiting and it is the first."""

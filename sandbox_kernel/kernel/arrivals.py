@@ -1,0 +1,319 @@
+"""What comes out of the sandbox: taken apart, judged, routed by the request table, built anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sandbox_kernel.kernel.hints import Facts, hint_for
+from sandbox_kernel.kernel.hostcomms import HostComms
+from sandbox_kernel.kernel.jsontext import Refused, read, write
+from sandbox_kernel.kernel.link import Record
+from sandbox_kernel.kernel.notes import Notes
+from sandbox_kernel.kernel.outputs import KeptOutputs, Output
+from sandbox_kernel.kernel.policy import Policy
+from sandbox_kernel.kernel.requests import Question, Request, RequestTable
+from sandbox_kernel.kernel.sockets import Sockets
+from sandbox_kernel.kernel.speaker import EMPTY, Speaker
+from sandbox_kernel.wire.kernel import Channel
+
+__all__ = ["Arrivals"]
+
+_STREAM_JOIN = 256 << 10
+"""Bytes up to which neighbouring texts of one stream and parent become one message."""
+
+_BULK = frozenset({"stream", "display_data", "update_display_data", "execute_result"})
+_MAY_NAME_COMMS = frozenset(
+    {
+        "comm_close",
+        "comm_msg",
+        "comm_open",
+        "display_data",
+        "execute_result",
+        "update_display_data",
+    }
+)
+
+_PROBE = Request("", EMPTY, Channel.SHELL, [], "kernel_info_request")
+"""Stands for the relay's own question to the interpreter."""
+
+
+class Arrivals:
+    """Takes the interpreter's records and passes on what may pass.
+
+    Attributes
+    ----------
+    is_ready : bool
+        Whether the interpreter takes messages.
+    cell_failed : bool
+        Set when a cell that stops those behind it has failed; the relay resets it.
+    probe_id : str or None
+        The id of the relay's own question; None once it is answered.
+    drops_bulk : bool
+        While set, large outputs are counted in `dropped` instead of published.
+    """
+
+    def __init__(
+        self,
+        *,
+        sockets: Sockets,
+        table: RequestTable,
+        speaker: Speaker,
+        policy: Policy,
+        hostcomms: HostComms,
+        outputs: KeptOutputs,
+        facts: Facts,
+        notes: Notes,
+    ) -> None:
+        self.is_ready = False
+        self.cell_failed = False
+        self.probe_id: str | None = None
+        self.drops_bulk = False
+        self.dropped = 0
+        self._sockets = sockets
+        self._table = table
+        self._speaker = speaker
+        self._policy = policy
+        self._hostcomms = hostcomms
+        self._outputs = outputs
+        self._facts = facts
+        self._notes = notes
+        self._prefix = ""
+        self._text: list[bytes] = []
+        self._text_key = (b"", b"")
+        self._text_size = 0
+        self._text_end = 0
+        self._parent_bytes = b""
+        self._parent_request: Request | None = None
+
+    def begin(self, prefix: str, *, is_ready: bool) -> None:
+        """Listen to an interpreter from now on.
+
+        Parameters
+        ----------
+        prefix : str
+            Of message ids: with a record's offset it makes the same id in every relay, so that a
+            record which is read twice can be recognised.
+        is_ready : bool
+            Whether it takes messages already.
+        """
+        self._prefix = prefix
+        self.is_ready = is_ready
+
+    def take(self, record: Record) -> None:
+        """Pass a record on, or note why not; nothing the sandbox sends raises."""
+        try:
+            if record.channel is Channel.STREAM:
+                self._take_text(record)
+            else:
+                self.flush()
+                self._take_message(record)
+        except Refused as reason:
+            self._notes.add(f"a message of the sandbox on {record.channel.name.lower()}: {reason}")
+
+    def _take_message(self, record: Record) -> None:
+        channel, parts = record.channel, record.parts
+        if channel is Channel.META:
+            self._take_meta(parts)
+            return
+        if len(parts) < 4:
+            raise Refused("it has too few parts")
+        header = read(bytes(parts[0]))
+        msg_type = header.get("msg_type") if isinstance(header, dict) else None
+        if not isinstance(msg_type, str):
+            raise Refused("it has no type")
+        request = self._find_parent(bytes(parts[1]))
+        msg_id = f"{self._prefix}{record.end:x}"
+        if request is _PROBE:
+            if channel is Channel.SHELL:
+                self._take_probe()
+        elif channel is Channel.IOPUB:
+            self._take_broadcast(msg_type, request, parts, msg_id)
+        elif channel is Channel.STDIN:
+            self._take_question(msg_type, request, parts, msg_id)
+        else:
+            self._take_reply(msg_type, request, parts, msg_id)
+
+    def _find_parent(self, parent: bytes) -> Request | None:
+        """Return the request that a parent header names; the same bytes are not read twice."""
+        if parent == self._parent_bytes and (
+            self._parent_request is None or self._parent_request.msg_id in self._table.open
+        ):
+            return self._parent_request
+        value = read(parent)
+        msg_id = value.get("msg_id") if isinstance(value, dict) else None
+        if msg_id is not None and msg_id == self.probe_id:
+            return _PROBE
+        self._parent_request = self._table.find(msg_id)
+        self._parent_bytes = parent
+        return self._parent_request
+
+    def _take_meta(self, parts: Sequence[memoryview]) -> None:
+        value = read(bytes(parts[0])) if parts else None
+        if not isinstance(value, dict) or value.get("op") != "ready":
+            raise Refused("an unknown word of the interpreter")
+        self.is_ready = True
+
+    # --- text ---------------------------------------------------------------------------------
+
+    def _take_text(self, record: Record) -> None:
+        if len(record.parts) != 3:
+            raise Refused("it has not three parts")
+        name, parent, text = map(bytes, record.parts)
+        if self._text and (
+            self._text_key != (name, parent) or self._text_size + len(text) > _STREAM_JOIN
+        ):
+            self.flush()
+        self._text.append(text)
+        self._text_key = name, parent
+        self._text_size += len(text)
+        self._text_end = record.end
+
+    def flush(self) -> None:
+        """Publish the text that was held back to be joined."""
+        if not self._text:
+            return
+        joined = b"".join(self._text) if len(self._text) > 1 else self._text[0]
+        self._text, self._text_size = [], 0
+        name, parent = self._text_key
+        try:
+            content = self._policy.publish(
+                "stream",
+                {
+                    "name": name.decode("ascii", "replace"),
+                    "text": joined.decode("utf-8", "replace"),
+                },
+            )
+            request = self._find_parent(parent)
+            if request is not _PROBE:
+                self._publish(
+                    "stream", request, content, msg_id=f"{self._prefix}{self._text_end:x}"
+                )
+        except Refused as reason:
+            self._notes.add(f"text of the sandbox: {reason}")
+
+    # --- iopub --------------------------------------------------------------------------------
+
+    def _take_broadcast(
+        self, msg_type: str, request: Request | None, parts: Sequence[memoryview], msg_id: str
+    ) -> None:
+        content = self._policy.publish(msg_type, read(bytes(parts[3])))
+        if msg_type == "status":
+            self._take_status(content["execution_state"], request, msg_id)
+            return
+        if msg_type == "execute_input":
+            # The text is the client's own; the sandbox adds the number.
+            content["code"] = self._table.mark_input_shown(request).code
+            self._table.learn_count(content["execution_count"])
+        elif msg_type == "error":
+            content["traceback"] = self._with_hint(content)
+        metadata = read(bytes(parts[2]))
+        self._publish(
+            msg_type,
+            request,
+            content,
+            metadata=metadata if isinstance(metadata, dict) else {},
+            buffers=parts[4:],
+            msg_id=msg_id,
+        )
+
+    def _take_status(self, state: str, request: Request | None, msg_id: str) -> None:
+        if state == "starting":
+            self._speaker.status("starting", EMPTY, msg_id)
+        elif request is None:
+            raise Refused("a status of no request")
+        elif state == "busy":
+            self._table.mark_busy(request)
+            self._speaker.status("busy", request.header, msg_id)
+        elif self._table.mark_idle(request):
+            self._speaker.status("idle", request.header, msg_id)
+
+    def _publish(
+        self,
+        msg_type: str,
+        request: Request | None,
+        content: Mapping[str, Any],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        buffers: Sequence[memoryview] = (),
+        msg_id: str,
+    ) -> None:
+        encoded = write(content)
+        if (
+            self._hostcomms
+            and msg_type in _MAY_NAME_COMMS
+            and self._hostcomms.mentioned_in(encoded)
+        ):
+            raise Refused("it names a comm of the host")
+        if self.drops_bulk and msg_type in _BULK:
+            self.dropped += len(encoded) + sum(map(len, buffers))
+            return
+        encoded_metadata = write(metadata) if metadata else EMPTY
+        if self._outputs.of and request is not None:
+            output = Output(msg_type, encoded, encoded_metadata, buffers)
+            self._outputs.offer(request.msg_id, output)
+        self._speaker.publish(
+            msg_type,
+            EMPTY if request is None else request.header,
+            encoded,
+            metadata=encoded_metadata,
+            buffers=buffers,
+            msg_id=msg_id,
+        )
+
+    # --- replies and questions ----------------------------------------------------------------
+
+    def _take_reply(
+        self, msg_type: str, request: Request | None, parts: Sequence[memoryview], msg_id: str
+    ) -> None:
+        content = self._policy.reply(msg_type, read(bytes(parts[3])))
+        metadata = read(bytes(parts[2]))
+        # Everything is read before the table is touched, so that a refused reply changes nothing.
+        request = self._table.mark_reply(request, msg_type)
+        failed = content.get("status") == "error"
+        if failed and "traceback" in content:
+            content["traceback"] = self._with_hint(content)
+        if request.is_execute:
+            self._table.learn_count(content.get("execution_count"))
+        elif msg_type == "comm_info_reply":
+            for comm_id, target in self._hostcomms:
+                content.setdefault("comms", {})[comm_id] = {"target_name": target}
+        self._speaker.reply(
+            request,
+            write(content),
+            metadata=write(metadata) if metadata and isinstance(metadata, dict) else EMPTY,
+            buffers=parts[4:],
+            msg_id=msg_id,
+        )
+        if self._table.idle_is_due(request):
+            self._speaker.status("idle", request.header)
+        if failed and request.is_execute and request.stop_on_error:
+            self.cell_failed = True
+
+    def _take_question(
+        self, msg_type: str, request: Request | None, parts: Sequence[memoryview], msg_id: str
+    ) -> None:
+        if msg_type != "input_request":
+            raise Refused("a type the sandbox may not send here")
+        content = write(self._policy.ask(read(bytes(parts[3]))))
+        request = self._table.mark_asking(request, Question(msg_id, bytes(parts[0])))
+        self._sockets.send(
+            Channel.STDIN,
+            request.identities,
+            "input_request",
+            request.header,
+            content,
+            msg_id=msg_id,
+        )
+
+    def _take_probe(self) -> None:
+        """Close what a predecessor had answered without having written it down."""
+        self.probe_id = None
+        for request in list(self._table.open.values()):
+            if request.msg_id in self._outputs.of and request.is_on_main_shell:
+                self._table.close(request)
+
+    def _with_hint(self, error: Mapping[str, Any]) -> list[str]:
+        traceback: list[str] = error["traceback"]
+        hint = hint_for(error["ename"], error["evalue"], self._facts)
+        return traceback if hint is None else [*traceback, hint]

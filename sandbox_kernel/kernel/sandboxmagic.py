@@ -1,0 +1,80 @@
+"""The ``%sandbox`` commands, answered on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sandbox_kernel.kernel.hostcells import HELP, Command, Commands, UsageProblem
+from sandbox_kernel.kernel.jsontext import read, write
+from sandbox_kernel.kernel.notes import Notes
+from sandbox_kernel.kernel.outputs import KeptOutputs
+from sandbox_kernel.kernel.requests import Request
+from sandbox_kernel.kernel.speaker import Speaker
+
+__all__ = ["sandbox_commands"]
+
+
+def sandbox_commands(
+    *,
+    describe: Callable[[], list[tuple[str, str]]],
+    restart: Callable[[], None],
+    outputs: KeptOutputs,
+    notes: Notes,
+    speaker: Speaker,
+) -> Commands:
+    """Return the commands.
+
+    Parameters
+    ----------
+    describe : callable
+        Returns rows of name and value about sandbox and interpreter.
+    restart : callable
+        Begins to replace the interpreter; whoever does so finishes the cell.
+    outputs, notes, speaker
+        What the commands show, and how.
+    """
+
+    def show_status(_request: Request, words: list[str]) -> str:
+        _refuse_words("status", words)
+        rows = describe()
+        if len(outputs):
+            rows.append(("kept outputs", f"{len(outputs)} (%sandbox outputs)"))
+        if notes.count:
+            rows.append(("refused", f"{notes.count} messages; the last:"))
+            rows.extend(("", note) for note in notes.last(5))
+        return "".join(f"{name:<16} {value}\n" for name, value in rows)
+
+    def show_outputs(request: Request, words: list[str]) -> str:
+        _refuse_words("outputs", words)
+        kept = outputs.take()
+        for each in kept:
+            msg_type, content = each.msg_type, each.content
+            if msg_type == "execute_result":
+                # A result belongs to the number of its own cell; here it is a display.
+                value = read(content)
+                value.pop("execution_count", None)
+                msg_type, content = "display_data", write(value)
+            speaker.publish(
+                msg_type, request.header, content, metadata=each.metadata, buffers=each.buffers
+            )
+        return f"({len(kept)} outputs made while no client could show them)\n"
+
+    def begin_restart(_request: Request, words: list[str]) -> None:
+        _refuse_words("restart", words)
+        restart()
+
+    return Commands(
+        "sandbox",
+        {
+            "status": Command(show_status, immediate=True),
+            "outputs": Command(show_outputs),
+            "restart": Command(begin_restart),
+            "help": Command(lambda _request, _words: HELP, immediate=True),
+        },
+        "status",
+    )
+
+
+def _refuse_words(command: str, words: list[str]) -> None:
+    if words:
+        raise UsageProblem(f"%sandbox {command} takes no further words.")
