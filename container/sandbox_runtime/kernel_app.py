@@ -1,28 +1,33 @@
-"""A real ipykernel whose channels are the two pipes of the kernel process; no sockets, no network."""
+"""A real ipykernel whose channels are the two pipes of its process: no sockets, no network."""
+
+# mypy: disable-error-code="no-untyped-call, union-attr, assignment, attr-defined, override"
+# ipykernel is annotated in part; what it takes and gives is proved by tests instead.
 
 from __future__ import annotations
 
-import asyncio
-import builtins
 import faulthandler
+import io
 import os
 import queue
 import signal
 import sys
 import threading
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
+from logging import StreamHandler
 
 import zmq
-from IPython.core import ultratb  # noqa: F401 - a fork server wants it loaded
+from ipykernel import zmqshell
 from ipykernel.control import ControlThread
+from ipykernel.displayhook import ZMQDisplayHook
 from ipykernel.iostream import IOPubThread
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.subshell_manager import UnknownSubshellError
 from sandbox_kernel.wire.kernel import Channel
+from sandbox_runtime.kernel_commands import system
 from sandbox_runtime.kernel_pipe import KernelPipe
-from sandbox_runtime.kernel_session import Outlet, Record, RecordSession
+from sandbox_runtime.kernel_session import Outlet, Record, RecordSession, from_json
 from sandbox_runtime.kernel_streams import OutStream
 from sandbox_runtime.kernel_subshells import Dispatcher, Subshells
 from tornado.ioloop import IOLoop
@@ -35,6 +40,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 __all__ = ["SandboxKernel", "SandboxKernelApp"]
+
+_HISTORY = 2.0
+"""Seconds after a cell's end at which the history is written to disk."""
 
 
 class _Stream(ZMQStream, Outlet):  # type: ignore[misc]
@@ -159,7 +167,10 @@ class SandboxKernel(IPythonKernel):
     def __init__(self, **kwargs: Any) -> None:
         self._pending_inputs: dict[str, queue.SimpleQueue[Any]] = {}
         self._interrupted = False
+        self._idle_handler: Any = signal.SIG_IGN
+        self._history_timer: object = None
         super().__init__(**kwargs)
+        self._end_children_of_cells()
 
     # Requests
 
@@ -253,7 +264,7 @@ class SandboxKernel(IPythonKernel):
 
     def _take_input(self, record: Record) -> None:
         """Give an input reply to the request that it answers; none asks: it is late, drop it."""
-        asked = from_parent(record)
+        asked = answered_id(record)
         pending = self._pending_inputs
         if asked in pending:
             pending[asked].put(record)
@@ -289,6 +300,49 @@ class SandboxKernel(IPythonKernel):
             raise EOFError
         return value
 
+    # Forked children
+
+    def _end_children_of_cells(self) -> None:
+        """End a child that a cell forked where the cell ends.
+
+        It would go on into the event loop otherwise, as a second kernel.
+        """
+        shell = self.shell
+        pid = os.getpid()
+        run = shell.run_cell_async
+
+        @wraps(run)
+        async def run_cell_async(*args: Any, **kwargs: Any) -> Any:
+            result = await run(*args, **kwargs)
+            if os.getpid() != pid:
+                os._exit(self._child_status(result.error_in_exec))
+            return result
+
+        # On the instance: the shell's class is one that programs ask for by name.
+        shell.run_cell_async = run_cell_async
+
+    def _child_status(self, error: BaseException | None) -> int:
+        if error is None:
+            return 0
+        if isinstance(error, SystemExit) and not isinstance(error.code, str):
+            return int(error.code or 0) & 0xFF
+        traceback = self.shell._last_traceback or [str(error)]  # noqa: SLF001 - as ipykernel does
+        sys.stderr.write("\n".join(traceback) + "\n")
+        return 1
+
+    # History
+
+    def _save_history_when_idle(self) -> None:
+        """Write the history to disk a while after a cell, not between two."""
+        if self._history_timer is None:
+            self._history_timer = self.io_loop.call_later(_HISTORY, self._save_history)
+
+    def _save_history(self) -> None:
+        self._history_timer = None
+        flag = self.shell.history_manager.save_flag
+        if flag is not None:
+            flag.set()
+
     # Interrupts
 
     def pre_handler_hook(self) -> None:
@@ -303,6 +357,7 @@ class SandboxKernel(IPythonKernel):
         """Ignore interrupts again."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._idle_handler)
+            self._save_history_when_idle()
 
     def _note_interrupt(self, *_: object) -> None:
         self._interrupted = True
@@ -343,10 +398,8 @@ class SandboxKernel(IPythonKernel):
         }
 
 
-def from_parent(record: Record) -> str | None:
+def answered_id(record: Record) -> str | None:
     """Return the id of the message that a record answers, if it names one."""
-    from sandbox_runtime.kernel_session import from_json
-
     parent = from_json(record.parts[1])
     return parent.get("msg_id") if isinstance(parent, dict) else None
 
@@ -356,7 +409,8 @@ class SandboxKernelApp(IPKernelApp):
 
     kernel_class = Type(SandboxKernel, klass="ipykernel.kernelbase.Kernel").tag(config=True)
     pipe: KernelPipe
-    original_stderr: int
+    stderr_fd: int
+    """The error output the process was started with; the runtime keeps its tail."""
 
     @default("session")
     def _default_session(self) -> RecordSession:
@@ -397,15 +451,46 @@ class SandboxKernelApp(IPKernelApp):
 
     def init_io(self) -> None:
         """Let everything that is printed go to the pipe."""
+        self._streams = []
         for name, fd in (("stdout", 1), ("stderr", 2)):
             stream = OutStream(self.session, self.pipe, name, fd)
             setattr(sys, name, stream)
+            self._streams.append(stream)
             self.pipe.watch(stream.capture.read_fd, stream.capture.drain)
-        from ipykernel.displayhook import ZMQDisplayHook
-
+        os.register_at_fork(after_in_child=self._become_child)
         self.displayhook = ZMQDisplayHook(self.session, self.iopub_socket)
         sys.displayhook = self.displayhook
         self.patch_io()
+
+    def _become_child(self) -> None:
+        self.pipe.disown()
+        for stream in self._streams:
+            stream.after_fork()
+
+    def patch_io(self) -> None:
+        """Send crash reports and log lines where they survive the process."""
+        stderr = io.TextIOWrapper(io.FileIO(self.stderr_fd, "w", closefd=False), write_through=True)
+        for handler in self.log.handlers:
+            if isinstance(handler, StreamHandler):
+                handler.setStream(stderr)
+        enable, register = faulthandler.enable, faulthandler.register
+
+        def enable_on_stderr(file: Any = stderr, all_threads: bool = True, **kwargs: Any) -> None:  # noqa: FBT001, FBT002 - faulthandler's
+            enable(file, all_threads, **kwargs)
+
+        def register_on_stderr(
+            signum: int,
+            file: Any = stderr,
+            all_threads: bool = True,  # noqa: FBT001, FBT002 - faulthandler's
+            chain: bool = False,  # noqa: FBT001, FBT002 - faulthandler's
+            **kwargs: Any,
+        ) -> None:
+            register(signum, file, all_threads, chain, **kwargs)
+
+        faulthandler.enable = enable_on_stderr
+        faulthandler.register = register_on_stderr
+        faulthandler.enable()
+        zmqshell.system = system
 
     def init_kernel(self) -> None:
         """Make the kernel."""

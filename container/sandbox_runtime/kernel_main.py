@@ -4,37 +4,43 @@
 them, and `run` is what a fork server calls in the same position.
 """
 
+# ruff: noqa: PLC0415 - the descriptors and the path are set up before anything slow is imported
+# mypy: disable-error-code="no-untyped-call"
+
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import sys
 
-__all__ = ["main", "run"]
+_GRACE = 1.0
+"""Seconds that an interpreter has for its exit handlers once nobody listens."""
+
+__all__ = ["claim_descriptors", "forget_package_path", "main", "run"]
 
 
 def main() -> None:
     """Run a kernel on descriptors 0 and 1 until its input ends or it is told to stop."""
+    # Until a cell runs there is nothing to interrupt.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    in_fd, out_fd = claim_descriptors()
+    in_fd, out_fd, stderr_fd = claim_descriptors()
     forget_package_path()
-    run(in_fd, out_fd)
+    run(in_fd, out_fd, stderr_fd)
 
 
-def claim_descriptors() -> tuple[int, int]:
-    """Take the record pipes away from 0 and 1: /dev/null is put there, and what 2 is.
+def claim_descriptors() -> tuple[int, int, int]:
+    """Move the record pipes and the error output to where no program of a cell gets them.
 
-    Output of C code at this early point goes where errors go; nothing may reach the record pipe.
+    /dev/null takes the place of 0, and 2 that of 1: what C code prints at this early point goes
+    where errors go.
     """
-    import fcntl
-
-    in_fd = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
-    out_fd = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+    in_fd, out_fd, stderr_fd = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in range(3))
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     os.dup2(null, 0)
     os.dup2(2, 1)
     os.close(null)
-    return in_fd, out_fd
+    return in_fd, out_fd, stderr_fd
 
 
 def forget_package_path() -> None:
@@ -58,33 +64,61 @@ def forget_package_path() -> None:
     sys.path[:] = [entry for entry in sys.path if entry not in given]
 
 
-def run(in_fd: int, out_fd: int) -> None:
-    """Run a kernel until its input ends or it is told to stop; does not return."""
+def run(in_fd: int, out_fd: int, stderr_fd: int) -> None:
+    """Run a kernel until its input ends or it is told to stop.
+
+    Parameters
+    ----------
+    in_fd, out_fd : int
+        The record pipes.
+    stderr_fd : int
+        Where to report what no client can be told.
+    """
+    import atexit
+
+    from tornado.ioloop import IOLoop
     from traitlets.config import Config
 
     from sandbox_kernel.wire.kernel import Channel
     from sandbox_runtime.kernel_app import SandboxKernelApp
     from sandbox_runtime.kernel_pipe import KernelPipe
 
-    SandboxKernelApp.connection_dir.default_value = ""
     app = SandboxKernelApp.instance()
     app.pipe = pipe = KernelPipe(in_fd, out_fd, app.session.header_json)
+    app.stderr_fd = stderr_fd
+    # Registered first, so it runs last: what exit handlers print still arrives.
+    atexit.register(pipe.flush, 2.0)
     config = Config()
-    config.Kernel._execute_sleep = 0.0
+    config.Kernel._execute_sleep = 0.0  # noqa: SLF001 - the only way to switch it off
+    # IPython writes its history each so many cells, and whenever somebody asks for it.
+    config.HistoryManager.db_cache_size = 1000
     app.update_config(config)
     app.initialize(["--log-level=ERROR"])
-    kernel = app.kernel
+    forget_own_modules()
+    pipe.put(Channel.META, (), (b'{"op":"ready"}',))
+
+    def end(status: int) -> None:
+        """End the process; on the pipe's thread, when there is nobody to talk to."""
+        import threading
+
+        app.kernel.io_loop.add_callback(app.kernel.io_loop.stop)
+        threading.main_thread().join(_GRACE)
+        os._exit(status)
 
     def begin() -> None:
-        pipe.start(kernel.route, os._exit)
+        """Take messages: the kernel has registered what handles them."""
+        pipe.start(app.kernel.route, end)
         pipe.release()
 
-    from tornado.ioloop import IOLoop
-
-    pipe.put(Channel.META, (), (b'{"op":"ready"}',))
     IOLoop.current().add_callback(begin)
     app.start()
-    pipe.flush(5.0)
+
+
+def forget_own_modules() -> None:
+    """Let a cell that imports this project get what is installed, not the runtime's share of it."""
+    for name in list(sys.modules):
+        if name.partition(".")[0] in ("sandbox_kernel", "sandbox_runtime"):
+            del sys.modules[name]
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ write; later output up to `PACE`; the end of a request not at all.  The queue is
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import select
@@ -19,7 +20,7 @@ from collections import deque
 from time import monotonic
 
 from sandbox_kernel.errors import ProtocolViolationError
-from sandbox_kernel.wire.kernel import Channel, RecordReader, encode_record, record_buffers
+from sandbox_kernel.wire.kernel import Channel, RecordReader, record_buffers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,10 +55,9 @@ class Text:
 
 def widen(fd: int) -> None:
     """Make a pipe hold as much as an ordinary user may ask for."""
-    try:
+    # No pipe, or the user's allowance is spent: smaller is slower, not wrong.
+    with contextlib.suppress(OSError):
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE)
-    except OSError:
-        pass  # no pipe, or the user's allowance is spent: smaller is slower, not wrong
 
 
 def _utf8(text: str) -> bytes:
@@ -396,8 +396,3 @@ class KernelPipe:
             record_buffers(Channel.STREAM, (), (text.name, head, _utf8(joined[at : at + step])))
             for at in range(0, len(joined), step)
         ]
-
-
-def meta(value: bytes) -> bytes:
-    """Return a record of the sandbox's own, with a JSON object."""
-    return encode_record(Channel.META, (), (value,))

@@ -1,8 +1,12 @@
-"""Jupyter messages of the kernel as records: the Session that neither signs nor touches a socket."""
+"""Jupyter messages of a kernel as records: a Session that neither signs nor touches a socket."""
+
+# mypy: disable-error-code="arg-type"
+# jupyter_client is annotated in part; what it takes and gives is proved by tests instead.
 
 from __future__ import annotations
 
-import datetime
+import contextlib
+import datetime as dt
 import json
 import os
 import re
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
     from sandbox_runtime.kernel_pipe import KernelPipe
 
-__all__ = ["Outlet", "Record", "RecordSession", "to_json"]
+__all__ = ["Outlet", "Record", "RecordSession", "from_json", "to_json"]
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _COPIED = 1 << 16
@@ -175,10 +179,8 @@ class RecordSession(Session):
         header = msg_list.header
         date = header.get("date")
         if isinstance(date, str):
-            try:
-                header["date"] = datetime.datetime.fromisoformat(date)
-            except ValueError:
-                pass
+            with contextlib.suppress(ValueError):
+                header["date"] = dt.datetime.fromisoformat(date)
         self._remember(header, bytes(parts[0]))
         message = {
             "header": header,
@@ -191,7 +193,7 @@ class RecordSession(Session):
         }
         return adapt(message) if self.adapt_version else message
 
-    def send(
+    def send(  # noqa: PLR0917 - the base's signature
         self,
         stream: Any,
         msg_or_type: Any,

@@ -1,8 +1,12 @@
 """Subshells: threads of the kernel that take shell requests of their own, side by side."""
 
+# mypy: disable-error-code="no-untyped-call, attr-defined"
+# ipykernel is annotated in part; what it takes and gives is proved by tests instead.
+
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import uuid
 from contextvars import copy_context
@@ -33,10 +37,9 @@ class Dispatcher:
 
     def submit(self, handle: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> None:
         """Start a handler soon; may be called from any thread."""
-        try:
+        # A closed loop: the kernel or the subshell is ending.
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._start, handle, args)
-        except RuntimeError:  # the loop is closed: the kernel or the subshell ends
-            pass
 
     def _start(self, handle: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any]) -> None:
         task = self._loop.create_task(handle(*args), context=self._context)
@@ -143,7 +146,7 @@ class SubshellManager:
         msg = f"Thread id {thread_id!r} does not correspond to a subshell of this kernel"
         raise RuntimeError(msg)
 
-    def get_subshell_to_shell_channel_socket(self, subshell_id: str | None) -> Outlet:
+    def get_subshell_to_shell_channel_socket(self, subshell_id: str | None) -> Outlet:  # noqa: ARG002 - ipykernel's
         """Return where a subshell's replies go."""
         return self._outlet
 
