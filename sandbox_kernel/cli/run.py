@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import json
 import os
 import secrets
@@ -60,8 +62,12 @@ def run(arguments: Namespace) -> int:
         except RuntimeError as error:
             # What jupyter_client raises when the kernel never answered.
             failure, code = f"the kernel did not start: {error}", FAILED
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            # nbclient ends the kernel at SIGINT and SIGTERM; what waited for it is cancelled.
             failure, code = f"{progress.where}: interrupted", INTERRUPTED
+        finally:
+            # nbclient leaves this behind when the kernel did not start, and it fails at exit then.
+            atexit.unregister(client._cleanup_kernel)  # noqa: SLF001
     _write(notebook, arguments, source)
     if arguments.json:
         print_json(
