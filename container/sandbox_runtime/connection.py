@@ -191,10 +191,15 @@ class Connection:
     # --- receiving ----------------------------------------------------------------------------
 
     def _ready(self, events: int) -> None:
-        if events & WRITE:
-            self._flush()
-        if events & ~WRITE and not self._closed:
-            self._receive()
+        try:
+            if events & WRITE:
+                self._flush()
+            if events & ~WRITE and not self._closed:
+                self._receive()
+        except Exception:
+            # A fault of ours: the client must not wait for ever on a connection nobody serves.
+            self.close()
+            raise
 
     def _receive(self) -> None:
         try:

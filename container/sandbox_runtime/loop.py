@@ -60,6 +60,13 @@ class Loop:
         self.add(self._wakeup, READ, self._on_signal)
         self._running = False
 
+    def close(self) -> None:
+        """Give the loop's own descriptors back."""
+        signal.set_wakeup_fd(-1)
+        self._epoll.close()
+        os.close(self._wakeup)
+        os.close(self._wakeup_write)
+
     def add(self, fd: int, events: int, callback: Callback) -> None:
         """Call `callback(events)` whenever `fd` is ready; errors and hang-ups are always told."""
         self._epoll.register(fd, events)

@@ -28,15 +28,20 @@ def adopt_listener(fd: int) -> socket:
 
 
 def listen_unix(path: str) -> socket:
-    """Listen on a new unix socket that only this user can connect to."""
+    """Listen on a new unix socket that only this user can connect to.
+
+    The path appears once connections are taken, so whoever sees it may connect.
+    """
     listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
+    early = f"{path}~"
     mask = os.umask(0o177)
     try:
-        listener.bind(path)
+        listener.bind(early)
     finally:
         os.umask(mask)
     listener.listen(_BACKLOG)
     listener.setblocking(False)
+    os.rename(early, path)
     return listener
 
 

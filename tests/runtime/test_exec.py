@@ -45,11 +45,11 @@ ODD_VALUES = [
 
 def running(word: str) -> list[int]:
     """Pids of living processes whose command line holds a word."""
-    found = []
-    for each in psutil.process_iter(["cmdline", "status"]):
-        if each.info["status"] != psutil.STATUS_ZOMBIE and word in (each.info["cmdline"] or []):
-            found.append(each.pid)
-    return found
+    return [
+        each.pid
+        for each in psutil.process_iter(["cmdline", "status"])
+        if each.info["status"] != psutil.STATUS_ZOMBIE and word in (each.info["cmdline"] or [])
+    ]
 
 
 def wait_until_gone(word: str, timeout: float) -> None:

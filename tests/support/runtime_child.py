@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,7 +39,7 @@ DEADLINE = 20.0
 class RuntimeChild:
     """A runtime started in `folder`; `stop` ends it."""
 
-    def __init__(self, folder: Path, **config: Any) -> None:
+    def __init__(self, folder: Path, *, pass_fds: Sequence[int] = (), **config: Any) -> None:
         self.folder = folder
         self.workspace = folder / "workspace"
         self.workspace.mkdir(exist_ok=True)
@@ -77,7 +78,7 @@ class RuntimeChild:
                     "--config-fd",
                     str(read),
                 ],
-                pass_fds=(listener.fileno(), read),
+                pass_fds=(listener.fileno(), read, *pass_fds),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,0 +1,43 @@
+"""The ring: a window of a stream by absolute offsets."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox_runtime.ring import Ring
+
+
+@given(st.lists(st.tuples(st.binary(max_size=20), st.integers(0, 30)), max_size=40))
+def test_a_ring_is_a_window_of_the_stream(steps: list[tuple[bytes, int]]) -> None:
+    """Whatever is appended and released, what is held equals the stream there."""
+    ring, stream = Ring(64), b""
+    for data, released in steps:
+        if len(data) <= ring.room:
+            ring.append(data)
+            stream += data
+        else:
+            with pytest.raises(ValueError, match="room"):
+                ring.append(data)
+        ring.release(min(ring.end, ring.start + released))
+
+        assert ring.end == len(stream)
+        assert ring.read(ring.start, 1000) == stream[ring.start :]
+        assert len(ring) + ring.room == 64
+
+
+def test_offsets_outside_are_refused() -> None:
+    """What is not held cannot be read or released."""
+    ring = Ring(10, start=5)
+    ring.append(b"abc")
+    ring.release(6)
+
+    assert ring.read(6, 1) == b"b"
+    for offset in (5, 9):
+        with pytest.raises(ValueError, match="offset"):
+            ring.read(offset, 1)
+    with pytest.raises(ValueError, match="offset"):
+        ring.release(9)
+    ring.release(0)
+    assert ring.start == 6
