@@ -110,7 +110,7 @@ class HostUser:
         self.is_switched = ordinary and os.geteuid() == 0
         self.uid = ORDINARY_UID if self.is_switched else os.geteuid()
         self.folder = Path(tempfile.mkdtemp(prefix="sandbox-user-", dir="/tmp"))
-        os.chmod(self.folder, 0o755)
+        os.chmod(self.folder, 0o755)  # noqa: S103 - the user must reach its home
         self.home = self.folder / "home"
         self.home.mkdir(0o700)
         self.path = [str(Path(__file__).resolve().parents[2])]
