@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -224,7 +224,7 @@ class Sandbox:
         cwd: str | None = None,
         env: Mapping[str, str | None] | None = None,
         timeout: float | None = None,
-        stdin: bytes | str | None = None,
+        stdin: bytes | str | AsyncIterable[bytes] | None = None,
         merge_stderr: bool = False,
         max_output: int = _MAX_OUTPUT,
         on_output: Callable[[str, bytes], object] | None = None,

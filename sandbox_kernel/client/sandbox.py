@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast
 
 from sandbox_kernel.client.options import SandboxOptions, spec_changes
-from sandbox_kernel.client.process import ExecResult, Process, ProcessDoor
+from sandbox_kernel.client.process import ExecResult, Process, ProcessDoor, ProcessExit
 from sandbox_kernel.errors import (
     CommandTimeoutError,
     ContainerUnavailableError,
     InvalidCommandError,
     ProcessNotFoundError,
+    SandboxError,
     StaleProcessHandleError,
+    StdinClosedError,
     UnauthorizedError,
 )
 from sandbox_kernel.manager.identity import check_sandbox_id
@@ -48,6 +58,10 @@ _ATTEMPTS = 3
 """How often a sandbox that ends between its start and our connection is started anew."""
 
 _MAX_OUTPUT = 256 << 20
+
+_INPUT_AT_ONCE = 8 << 20
+"""Input up to this size travels with the command; more of it follows in pieces."""
+
 _KEPT_IN_ERROR = 64 << 10
 
 
@@ -185,7 +199,7 @@ class Sandbox:
         cwd: str | None = None,
         env: Mapping[str, str | None] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  travels to the runtime
-        stdin: bytes | str | None = None,
+        stdin: bytes | str | AsyncIterable[bytes] | None = None,
         merge_stderr: bool = False,
         max_output: int = _MAX_OUTPUT,
         on_output: Callable[[str, bytes], object] | None = None,
@@ -206,8 +220,9 @@ class Sandbox:
             Laid over the sandbox's environment; None unsets a name.
         timeout : float, optional
             Seconds after which the process group is killed.
-        stdin : bytes or str, optional
-            Its whole input; text is sent as UTF-8.  By default it reads end of file at once.
+        stdin : bytes, str or asynchronous iterable of bytes, optional
+            Its whole input; text is sent as UTF-8.  By default it reads end of file at once.  An
+            iterable is given up when the command ends before it.
         merge_stderr : bool
             Collect both streams in `ExecResult.stdout`, in the order they were written.
         max_output : int
@@ -227,47 +242,46 @@ class Sandbox:
         OperationInterruptedError
             The sandbox ended, or the connection broke, while the command ran.
         """
-        request = ExecRequest(
-            argv=_argv(argv),
-            cwd=cwd,
-            env=dict(env or {}),
-            timeout=timeout,
-            merge_stderr=merge_stderr,
-            stdin=stdin.encode() if isinstance(stdin, str) else stdin,
-        )
-        chunks: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
-        room = max_output
-        truncated = False
-        transport = await self._connected()
-        async with transport.stream("exec", request) as events:
-            async for event in events:
-                assert isinstance(event, OutputEvent)  # noqa: S101  as the table declares
-                data = event.data
-                if on_output is not None:
-                    on_output(event.stream, data)
-                if len(data) > room:
-                    data, truncated = data[:room], True
-                room -= len(data)
-                chunks["stderr" if event.stream == "stderr" else "stdout"].append(data)
-            end = events.end
-        assert isinstance(end, WireExecResult)  # noqa: S101  as the table declares
-        stdout, stderr = b"".join(chunks["stdout"]), b"".join(chunks["stderr"])
-        if end.timed_out:
-            raise CommandTimeoutError(
-                request.argv[0],
-                timeout or 0.0,
-                stdout[:_KEPT_IN_ERROR].decode(errors="replace"),
-                stderr[:_KEPT_IN_ERROR].decode(errors="replace"),
+        words = _argv(argv)
+        collected = _Collected(max_output, on_output)
+        if isinstance(stdin, str):
+            stdin = stdin.encode()
+        if stdin is None or (isinstance(stdin, bytes) and len(stdin) <= _INPUT_AT_ONCE):
+            request = ExecRequest(
+                argv=words,
+                cwd=cwd,
+                env=dict(env or {}),
+                timeout=timeout,
+                merge_stderr=merge_stderr,
+                stdin=stdin,
             )
-        return ExecResult(
-            argv=request.argv,
-            exit_code=end.exit_code,
-            stdout=stdout,
-            stderr=stderr,
-            signal=end.signal,
-            duration=end.duration,
-            reason=end.reason,
-            truncated=truncated,
+            transport = await self._connected()
+            async with transport.stream("exec", request) as events:
+                async for event in events:
+                    assert isinstance(event, OutputEvent)  # noqa: S101  as the table declares
+                    collected.add(event.stream, event.data)
+                end = events.end
+            assert isinstance(end, WireExecResult)  # noqa: S101  as the table declares
+            reason = "timeout" if end.timed_out else end.reason
+            return collected.result(
+                words,
+                timeout,
+                exit_code=end.exit_code,
+                signal=end.signal,
+                duration=end.duration,
+                reason=reason,
+            )
+        process = await self.start_process(
+            words, cwd=cwd, env=env, timeout=timeout, stdin=True, merge_stderr=merge_stderr
+        )
+        ended = await _fed(process, stdin, collected)
+        return collected.result(
+            words,
+            timeout,
+            exit_code=ended.exit_code,
+            signal=ended.signal,
+            duration=ended.duration,
+            reason=ended.reason,
         )
 
     async def start_process(
@@ -430,6 +444,105 @@ class Sandbox:
             raise StaleProcessHandleError(info.process_id)
         async with transport.stream(operation, request, incarnation=info.incarnation) as events:
             yield events
+
+
+class _Collected:
+    """What a command writes, up to a limit."""
+
+    def __init__(self, room: int, on_output: Callable[[str, bytes], object] | None) -> None:
+        self._room = room
+        self._on_output = on_output
+        self._chunks: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        self._truncated = False
+
+    def add(self, stream: str, data: bytes) -> None:
+        if self._on_output is not None:
+            self._on_output(stream, data)
+        if len(data) > self._room:
+            data, self._truncated = data[: self._room], True
+        self._room -= len(data)
+        self._chunks["stderr" if stream == "stderr" else "stdout"].append(data)
+
+    def result(
+        self,
+        argv: list[str],
+        timeout: float | None,
+        *,
+        exit_code: int,
+        signal: int | None,
+        duration: float,
+        reason: str | None,
+    ) -> ExecResult:
+        stdout, stderr = b"".join(self._chunks["stdout"]), b"".join(self._chunks["stderr"])
+        if reason == "timeout":
+            raise CommandTimeoutError(
+                argv[0],
+                timeout or 0.0,
+                stdout[:_KEPT_IN_ERROR].decode(errors="replace"),
+                stderr[:_KEPT_IN_ERROR].decode(errors="replace"),
+            )
+        return ExecResult(
+            argv=argv,
+            exit_code=exit_code,
+            stdout=stdout,
+            stderr=stderr,
+            signal=signal,
+            duration=duration,
+            reason=reason,
+            truncated=self._truncated,
+        )
+
+
+async def _fed(
+    process: Process, stdin: bytes | AsyncIterable[bytes], collected: _Collected
+) -> ProcessExit:
+    """Write to a process while collecting what it writes, until it has ended."""
+    feeding = asyncio.create_task(_feed(process, stdin))
+    try:
+        ended = None
+        async with aclosing(process.output(follow=True)) as events:
+            async for event in events:
+                if isinstance(event, ProcessExit):
+                    ended = event
+                else:
+                    collected.add(event.stream, event.data)
+        if feeding.done():
+            # Raises what the caller's own stream raised.
+            feeding.result()
+        return ended or await process.wait_for_exit()
+    except BaseException:
+        # Shielded: giving up the waiting must not leave the command behind.
+        await asyncio.shield(_killed(process))
+        raise
+    finally:
+        feeding.cancel()
+        await asyncio.wait([feeding])
+
+
+async def _feed(process: Process, stdin: bytes | AsyncIterable[bytes]) -> None:
+    # A program may close its input before it has read all, or end; that is its right.
+    with contextlib.suppress(StdinClosedError, ProcessNotFoundError):
+        if isinstance(stdin, bytes):
+            await process.write_stdin(stdin, close=True)
+            return
+        try:
+            async for data in stdin:
+                await process.write_stdin(data)
+            await process.close_stdin()
+        except (StdinClosedError, asyncio.CancelledError):
+            raise
+        except Exception:
+            # The caller's stream broke: what came of half an input is of no use.
+            await _killed(process)
+            raise
+        finally:
+            if isinstance(stdin, AsyncGenerator):
+                await stdin.aclose()
+
+
+async def _killed(process: Process) -> None:
+    with contextlib.suppress(SandboxError):
+        await process.kill()
 
 
 def _argv(argv: Sequence[str]) -> list[str]:
