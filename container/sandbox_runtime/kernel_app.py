@@ -101,7 +101,7 @@ class _DebugShell(Outlet):
 
     def __init__(self, submit: Callable[[Record], object]) -> None:
         self._submit = submit
-        self._replies: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[Record] = queue.SimpleQueue()
 
     def getsockopt(self, _option: int) -> bytes:
         """Return the identity that requests bear."""
@@ -113,9 +113,9 @@ class _DebugShell(Outlet):
 
     def answer(self, identities: Sequence[bytes], parts: Sequence[Any]) -> None:
         """Take the reply."""
-        self._replies.put([*identities, b"<IDS|MSG>", b"", *parts])
+        self._replies.put(Record(identities, parts))
 
-    def recv_multipart(self, *_: Any, **__: Any) -> list[Any]:
+    def recv_multipart(self, *_: Any, **__: Any) -> Record:
         """Wait for the reply."""
         return self._replies.get()
 
@@ -315,7 +315,10 @@ class SandboxKernel(IPythonKernel):
         async def run_cell_async(*args: Any, **kwargs: Any) -> Any:
             result = await run(*args, **kwargs)
             if os.getpid() != pid:
-                os._exit(self._child_status(result.error_in_exec))
+                status = self._child_status(result.error_in_exec)
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
             return result
 
         # On the instance: the shell's class is one that programs ask for by name.

@@ -76,6 +76,7 @@ def run(in_fd: int, out_fd: int, stderr_fd: int) -> None:
     """
     import atexit
 
+    import ipykernel
     from tornado.ioloop import IOLoop
     from traitlets.config import Config
 
@@ -83,6 +84,8 @@ def run(in_fd: int, out_fd: int, stderr_fd: int) -> None:
     from sandbox_runtime.kernel_app import SandboxKernelApp
     from sandbox_runtime.kernel_pipe import KernelPipe
 
+    # What a program finds there in a local kernel.
+    sys.argv = [os.path.join(os.path.dirname(ipykernel.__path__[0]), "ipykernel_launcher.py")]
     app = SandboxKernelApp.instance()
     app.pipe = pipe = KernelPipe(in_fd, out_fd, app.session.header_json)
     app.stderr_fd = stderr_fd

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Capture", "OutStream"]
 
 _CHUNK = 1 << 16
+_LINE = 4096
 
 
 class Capture:
@@ -97,6 +98,7 @@ class OutStream(_OutStream):
         self._parent_header_global: dict[str, Any] = {}
         self._master_pid = os.getpid()
         self._is_forked = False
+        self._line = ""
         self._isatty = False
         self._should_watch = False
         self._local = local()
@@ -104,15 +106,14 @@ class OutStream(_OutStream):
 
     def write(self, string: str) -> int:
         """Queue text; returns its length."""
-        if not isinstance(string, str):
+        if not isinstance(string, str):  # a caller's mistake, as annotations are not checked
             msg = f"write() argument must be str, not {type(string)}"
             raise TypeError(msg)
         if self.pub_thread is None:
             msg = "I/O operation on closed file"
             raise ValueError(msg)
         if self._is_forked:
-            # The parent reads it there, and sends it: one process speaks to the runtime.
-            self._write_to_descriptor(string)
+            self._write_as_child(string)
             return len(string)
         try:
             parent = self._parent_header.get()
@@ -126,14 +127,23 @@ class OutStream(_OutStream):
         if text:
             self._pipe.put_text(self._text, self._parent_header_global, text)
 
-    def _write_to_descriptor(self, string: str) -> None:
-        view = memoryview(string.encode(errors="backslashreplace"))
+    def _write_as_child(self, string: str) -> None:
+        """Write whole lines to the descriptor; the parent sends them: one process speaks."""
+        self._line += string
+        if "\n" in string or "\r" in string or len(self._line) > _LINE:
+            self._write_line()
+
+    def _write_line(self) -> None:
+        line, self._line = self._line, ""
+        view = memoryview(line.encode(errors="backslashreplace"))
         while view:
             view = view[os.write(self._fd, view) :]
 
     def flush(self) -> None:
         """Take in what was written to the descriptor; everything else is on its way already."""
-        if not self._is_forked and threading.current_thread() is threading.main_thread():
+        if self._is_forked:
+            self._write_line()
+        elif threading.current_thread() is threading.main_thread():
             self.capture.drain()
 
     def fileno(self) -> int:

@@ -1,0 +1,142 @@
+"""Interrupts of the interpreter inside: signals to its process group."""
+
+from __future__ import annotations
+
+import contextlib
+
+import psutil
+import pytest
+
+from tests.support.kernel_driver import Kernel
+
+
+def started(kernel: Kernel, code: str) -> object:
+    """Run a cell and return once its code runs."""
+    request = kernel.execute("print('started', flush=True)\n" + code)
+    request.wait_for_text("started")
+    return request
+
+
+def alive(pids: list[int]) -> list[int]:
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                found.append(pid)
+    return found
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True: pass",
+        "import time; time.sleep(60)",
+        "import asyncio; y = 3; await asyncio.sleep(60)",
+        "!sleep 60",
+        "import subprocess; subprocess.run(['sleep', '60'])",
+        "%%bash\nsleep 60",
+        "import time\nfor i in range(10**9): print(i)",
+        "from IPython.display import display\nwhile True: display(1)",
+        "import threading; threading.Event().wait()",
+    ],
+)
+def test_interrupt(kernel: Kernel, code: str) -> None:
+    """Whatever a cell waits for, it ends within two seconds, and names survive."""
+    pid = kernel.connection.pid
+    kernel.cell("x = 41")
+    request = kernel.execute(code)
+    request.wait_for("execute_input")
+    kernel.wait_until(lambda: psutil.Process(pid).is_running(), 1.0, "the kernel")
+    for _ in range(20):
+        kernel.interrupt()
+        with contextlib.suppress(AssertionError):
+            request.wait(0.5)
+            break
+    assert request.is_done, request
+    assert kernel.cell("x + 1").result == "42"
+    assert kernel.value("import os; os.getpid()") == pid
+
+
+def test_one_interrupt_is_enough(kernel: Kernel) -> None:
+    """A single signal ends a loop and an awaited cell with an error that says so."""
+    for code, names in [
+        ("while True: pass", ["KeyboardInterrupt"]),
+        ("import asyncio; await asyncio.sleep(60)", ["KeyboardInterrupt", "CancelledError"]),
+        ("import time; time.sleep(60)", ["KeyboardInterrupt"]),
+    ]:
+        request = kernel.execute("print('started')\n" + code)
+        request.wait_for_text("started")
+        kernel.interrupt()
+        assert request.wait(2.0).content["ename"] in names
+
+
+def test_an_interrupt_right_after_the_input_is_shown(kernel: Kernel) -> None:
+    """An interrupt that comes as soon as the cell shows itself is not lost."""
+    for _ in range(5):
+        request = kernel.execute("import time; time.sleep(60)")
+        request.wait_for("execute_input")
+        kernel.interrupt()
+        assert request.wait(2.0).content["ename"] == "KeyboardInterrupt"
+
+
+def test_interrupts_while_idle_do_nothing(kernel: Kernel) -> None:
+    """Nothing runs, nothing happens."""
+    for _ in range(20):
+        kernel.interrupt()
+    assert kernel.cell("1").result == "1"
+
+
+def test_a_burst_leaves_a_usable_kernel(kernel: Kernel) -> None:
+    """Twenty interrupts at once end the cell once."""
+    for _ in range(5):
+        request = kernel.execute("print('started')\nwhile True: pass")
+        request.wait_for_text("started")
+        for _ in range(20):
+            kernel.interrupt()
+        assert request.wait(5.0).status == "error"
+        assert kernel.cell("5").result == "5"
+
+
+def test_interrupt_by_message(kernel: Kernel) -> None:
+    """interrupt_request on the control channel does the same, to children too."""
+    request = kernel.execute("print('started')\nimport subprocess; subprocess.run(['sleep', '60'])")
+    request.wait_for_text("started")
+    assert kernel.ask_control("interrupt_request")["status"] == "ok"
+    assert request.wait(2.0).content["ename"] == "KeyboardInterrupt"
+
+
+def test_interrupt_reaches_what_the_cell_started(kernel: Kernel) -> None:
+    """Children in the kernel's group end; one with a session of its own is left alone."""
+    request = kernel.execute(
+        "import subprocess\n"
+        "own = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+        "child = subprocess.Popen(['sleep', '60'])\n"
+        "print(child.pid, own.pid)\nchild.wait()"
+    )
+    request.wait_for_text("\n")
+    child, own = map(int, request.text.split())
+    kernel.interrupt()
+    assert request.wait(2.0).content["ename"] == "KeyboardInterrupt"
+    kernel.wait_until(lambda: not alive([child]), 3.0, "the end of the child")
+    assert alive([own]) == [own]
+    kernel.cell("own.kill(); own.wait()")
+
+
+def test_interrupted_pool(kernel: Kernel) -> None:
+    """No worker of an interrupted pool goes on with its work."""
+    request = kernel.execute(
+        "import multiprocessing as m, time\n"
+        "def busy(n):\n    while True: pass\n"
+        "p = m.get_context('fork').Pool(2); print('started'); p.map(busy, [1, 2])"
+    )
+    request.wait_for_text("started")
+    kernel.drain(0.3)
+    kernel.interrupt()
+    assert request.wait(3.0).status == "error"
+    kernel.cell("p.terminate()")
+
+    def busy() -> bool:
+        children = psutil.Process(kernel.connection.pid).children(recursive=True)
+        return any(child.cpu_percent(0.2) > 50 for child in children)
+
+    kernel.wait_until(lambda: not busy(), 3.0, "quiet workers")
