@@ -14,6 +14,7 @@ import json
 import os
 import select
 import signal
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ __all__ = [
     "remove_files",
     "start_time",
 ]
+
+_CUT_SHORT_PATIENCE = 2.0
 
 
 def info_file(layout: StateLayout) -> Path:
@@ -98,10 +101,13 @@ def living_pid(data: Mapping[str, Any], layout: StateLayout) -> int | None:
         is_same = data.get("boot_id") == boot_id() and data.get("start_time") == start_time(pid)
         return pid if is_same else None
     # A start that was cut short.  As long as the lock is held, pid 1 of that sandbox exists, so
-    # that its number cannot have been given to another process.
-    if is_locked(layout):
+    # that its number cannot have been given to another process.  bubblewrap itself may hold the
+    # lock and not have got so far; without its starter it soon does, or ends.
+    deadline = time.monotonic() + _CUT_SHORT_PATIENCE
+    while is_locked(layout) and time.monotonic() < deadline:
         with contextlib.suppress(KeyError, ValueError):
             return read_pid(layout)
+        time.sleep(0.002)
     return None
 
 
