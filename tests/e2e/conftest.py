@@ -34,9 +34,17 @@ def e2e_root() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def new_home(e2e_root: Path) -> Callable[[], JupyterHome]:
-    """Make users, each with folders of its own."""
-    return lambda: JupyterHome(e2e_root / str(next(_numbers))).create()
+def new_home(e2e_root: Path) -> Iterator[Callable[[], JupyterHome]]:
+    """Make users, each with folders of its own; what they keep on purpose ends with the run."""
+    homes: list[JupyterHome] = []
+
+    def new() -> JupyterHome:
+        homes.append(JupyterHome(e2e_root / str(next(_numbers))).create())
+        return homes[-1]
+
+    yield new
+    for home in homes:
+        home.destroy_named_sandboxes()
 
 
 @pytest.fixture

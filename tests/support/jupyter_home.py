@@ -8,6 +8,9 @@ from pathlib import Path
 
 import psutil
 
+from sandbox_kernel.manager.manager import Manager
+from sandbox_kernel.manager.settings import Settings
+
 __all__ = ["JupyterHome", "describe", "processes_below"]
 
 
@@ -70,6 +73,13 @@ class JupyterHome:
             and not key.startswith(("JPY_", "JUPYTER_", "XDG_", "PYTEST_"))
         }
         return {**kept, **self.changes(**extra)}
+
+    def destroy_named_sandboxes(self) -> None:
+        """Destroy the sandboxes that outlive their kernels; those of one kernel end with it."""
+        manager = Manager(Settings(data_dir=self.sandboxes))
+        for sandbox in manager.list():
+            if not sandbox.ephemeral:
+                manager.destroy(sandbox.sandbox_id)
 
 
 def processes_below(root: Path) -> list[psutil.Process]:
