@@ -75,6 +75,7 @@ class _Link:
         self._protocol = ClientConnection()
         self._outgoing: deque[memoryview] = deque()
         self._outgoing_bytes = 0
+        self._is_sendable = True
         self._sendable = asyncio.Event()
         self._sendable.set()
         self._pending: dict[int, _Pending] = {}
@@ -124,7 +125,7 @@ class _Link:
         The peek finds a hang-up that the reader task has not come to yet: a call sent after it
         would have to be reported as interrupted although it never began.
         """
-        if self._broken is not None:
+        if self._broken is not None or not self._is_sendable:
             return False
         if self._pending:
             return True
@@ -183,13 +184,15 @@ class _Link:
     # --- the socket ---
 
     def _write(self, data: bytes) -> None:
+        if not self._is_sendable:
+            return
         if not self._outgoing:
             try:
                 sent = self._socket.send(data)
             except (BlockingIOError, InterruptedError):
                 sent = 0
-            except OSError as error:
-                self._break(error.strerror or "the connection broke")
+            except OSError:
+                self._stop_sending()
                 return
             if sent == len(data):
                 return
@@ -207,8 +210,8 @@ class _Link:
                 sent = self._socket.send(first)
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError as error:
-                self._break(error.strerror or "the connection broke")
+            except OSError:
+                self._stop_sending()
                 return
             self._outgoing_bytes -= sent
             if sent < len(first):
@@ -216,6 +219,18 @@ class _Link:
                 continue
             self._outgoing.popleft()
         self._loop.remove_writer(self._socket.fileno())
+        self._sendable.set()
+
+    def _stop_sending(self) -> None:
+        """Note that the other end takes nothing more; what it has sent is still to be read.
+
+        Its last words, such as a stream's end, may lie in the socket; the reader comes to the
+        end of file after them, and breaks the link then.
+        """
+        self._is_sendable = False
+        if self._outgoing:
+            self._loop.remove_writer(self._socket.fileno())
+            self._outgoing.clear()
         self._sendable.set()
 
     async def _read(self) -> None:
@@ -286,9 +301,7 @@ class _Link:
 
     def _break(self, reason: str) -> None:
         """Interrupt every call under way, once."""
-        if self._outgoing:
-            self._loop.remove_writer(self._socket.fileno())
-            self._outgoing.clear()
+        self._stop_sending()
         given = self._broken
         if given is None:
             self._broken = OperationInterruptedError("the connection", reason)
@@ -302,9 +315,13 @@ class _Link:
         if not self._welcome.done():
             self._welcome.set_exception(given or OperationInterruptedError("HELLO", reason))
             self._welcome.exception()
-        self._sendable.set()
         self._room.set()
         self._frames.put_nowait(None)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its socket is closed."""
+        return self._reader.done()
 
     def abandon(self) -> None:
         """Close soon, from any thread, when nobody is left who could await it."""
@@ -405,6 +422,7 @@ class RpcTransport:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._link: _Link | None = None
+        self._ending: list[_Link] = []
         self._opening = asyncio.Lock()
         self._is_closed = False
 
@@ -472,8 +490,9 @@ class RpcTransport:
         """Close the connection; calls under way are interrupted.  A second time is fine."""
         self._is_closed = True
         link, self._link = self._link, None
-        if link is not None:
-            await link.aclose()
+        ending, self._ending = self._ending, []
+        for each in [*ending, *([link] if link is not None else [])]:
+            await each.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -496,8 +515,10 @@ class RpcTransport:
                     self.endpoint.sandbox_id, "this connection was closed"
                 )
             if self._link is not None and not self._link.is_usable:
-                broken, self._link = self._link, None
-                await broken.aclose()
+                # It ends by itself once its last words are read, which streams may wait for.
+                self._ending = [each for each in self._ending if not each.has_ended]
+                self._ending.append(self._link)
+                self._link = None
             if self._link is None:
                 self._link = await _Link.open(self.endpoint)
             return self._link

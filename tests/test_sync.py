@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import subprocess
+import sys
+
+import pytest
+
+import sandbox_kernel
+from sandbox_kernel import sync
+from sandbox_kernel.client import process as async_process
+from sandbox_kernel.client import sandbox as async_sandbox
+from sandbox_kernel.errors import CommandNotFoundError
+from tests.support.managed import plain_manager
+
+# What has another name, since the language calls it so where nothing is awaited.
+RENAMED = {"aclose": "close", "__aenter__": "__enter__", "__aexit__": "__exit__"}
+
+
+@pytest.fixture
+def sandbox(tmp_path):
+    with (
+        plain_manager(tmp_path / "sandbox") as manager,
+        sync.get_sandbox("demo", manager=manager) as made,
+    ):
+        yield made
+
+
+def parameters(function) -> list[tuple[str, object, object]]:
+    signature = inspect.signature(function)
+    return [(each.name, each.kind, each.default) for each in signature.parameters.values()]
+
+
+@pytest.mark.parametrize(
+    ("blocking", "asynchronous"),
+    [
+        (sync.Sandbox, async_sandbox.Sandbox),
+        (sync.Process, async_process.Process),
+    ],
+)
+def test_both_faces_have_the_same_names_and_parameters(blocking, asynchronous):
+    """Every public method and property of one is in the other, with the same parameters."""
+    names = {
+        RENAMED.get(name, name)
+        for name in vars(asynchronous)
+        if not name.startswith("_") or name in RENAMED
+    }
+
+    assert names == {
+        name
+        for name in vars(blocking)
+        if not name.startswith("_") or name in ("__enter__", "__exit__")
+    }
+    for name in names:
+        theirs = next((old for old, new in RENAMED.items() if new == name), name)
+        mine, other = (
+            inspect.getattr_static(blocking, name),
+            inspect.getattr_static(asynchronous, theirs),
+        )
+        assert isinstance(mine, property) == isinstance(other, property), name
+        if not isinstance(mine, property):
+            assert parameters(mine) == parameters(other), name
+            assert not inspect.iscoroutinefunction(mine), name
+
+
+@pytest.mark.parametrize("name", ["get_sandbox", "list_sandboxes"])
+def test_functions_have_the_same_parameters(name):
+    """get_sandbox and list_sandboxes are called alike."""
+    assert parameters(getattr(sync, name)) == parameters(getattr(sandbox_kernel, name))
+
+
+def test_a_command_a_process_and_a_list(sandbox):
+    """The blocking names do the work."""
+    assert sandbox.exec(["echo", "hi"]).stdout == b"hi\n"
+    with pytest.raises(CommandNotFoundError):
+        sandbox.exec(["no-such-cmd"])
+    process = sandbox.start_process(["cat"], stdin=True)
+    process.write_stdin("one\n", close=True)
+    events = list(process.output(follow=True))
+
+    assert events[0].data == b"one\n"
+    assert process.wait_for_exit(timeout=10).success
+    assert [each.id for each in sandbox.list_processes()] == [process.id]
+    assert sandbox.get_process(process.id).status == "completed"
+    assert sandbox.get_process("no-such") is None
+    assert sandbox.info().state == "running"
+
+
+def test_reading_may_stop_early(sandbox):
+    """Leaving the loop over a process's output ends the reading and nothing else."""
+    process = sandbox.start_process(["sh", "-c", "echo one; sleep 60"])
+    for event in process.output(follow=True):
+        assert event.data == b"one\n"
+        break
+
+    assert process.refresh().status == "running"
+
+
+def test_it_works_under_a_running_loop(sandbox):
+    """In a notebook a loop is running already; the blocking names work there too."""
+
+    async def cell():
+        return sandbox.exec(["echo", "hi"]).stdout
+
+    assert asyncio.run(cell()) == b"hi\n"
+
+
+def test_it_works_in_a_forked_child(sandbox):
+    """A child process made by fork has no thread of ours, and gets one of its own."""
+    sandbox.exec(["true"])
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            manager = sandbox._sandbox._manager
+            with sync.get_sandbox("demo", manager=manager) as mine:
+                code = 0 if mine.exec(["echo", "hi"]).stdout == b"hi\n" else 2
+        finally:
+            os._exit(code)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert sandbox.exec(["echo", "hi"]).stdout == b"hi\n"
+
+
+def test_a_program_that_closes_nothing_ends_quietly(tmp_path):
+    """A script that forgets its handles exits at once, without a word."""
+    with plain_manager(tmp_path / "sandbox") as manager:
+        manager.ensure("demo")
+        code = (
+            "import sys\n"
+            "from pathlib import Path\n"
+            "from sandbox_kernel import sync\n"
+            "from sandbox_kernel.manager.manager import Manager\n"
+            "from tests.support.managed import plain_settings\n"
+            "manager = Manager(plain_settings(Path(sys.argv[1])))\n"
+            "print(sync.get_sandbox('demo', manager=manager).exec(['echo', 'hi']).stdout_text)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / "sandbox")],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hi\n\n", "")
