@@ -12,13 +12,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sandbox_kernel.errors import InvalidProcessCwdError, SandboxConfigurationError, SandboxError
 from sandbox_kernel.kernel.connection import ConnectionInfo, read_connection_file
 from sandbox_kernel.kernel.hints import Facts
 from sandbox_kernel.kernel.identity import Identity, choose
-from sandbox_kernel.kernel.lifecycle import ParentWatch, Signals, destroy_later
+from sandbox_kernel.kernel.lifecycle import (
+    RESTART_WAIT,
+    SUPERSEDED,
+    ParentWatch,
+    Signals,
+    destroy_later,
+)
 from sandbox_kernel.kernel.link import Link
 from sandbox_kernel.manager.manager import Manager, Running
 from sandbox_kernel.manager.settings import Settings, load_settings
@@ -29,7 +36,8 @@ __all__ = ["main"]
 _PASSED_ON = ("JPY_SESSION_NAME", "LANG", "LC_ALL", "LC_CTYPE", "MPLBACKEND", "TZ")
 """Variables of the host that an interpreter gets to see; nothing else of the environment does."""
 
-_EPHEMERAL_LEASE = 120.0
+_EPHEMERAL_STAY = 20.0
+"""Lease and idle time, in seconds, of a sandbox for one kernel: only a new relay could want it."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -46,16 +54,15 @@ def main(arguments: Sequence[str]) -> int:
             cwd=os.getcwd(),
             configured_id=settings.kernel.sandbox_id,
         )
-        running = Manager(settings).ensure(
-            identity.sandbox_id,
-            settings.spec(notebook_folder=Path(os.getcwd())),
-            ephemeral=identity.ephemeral,
-        )
+        spec = settings.spec(notebook_folder=Path(os.getcwd()))
+        if identity.ephemeral:
+            spec = replace(spec, sleep_after=_EPHEMERAL_STAY, keep_alive=False)
+        running = Manager(settings).ensure(identity.sandbox_id, spec, ephemeral=identity.ephemeral)
     except SandboxError as error:
         _complain(error)
         return 1
     try:
-        code, keep = _serve(
+        code = _serve(
             info=info,
             settings=settings,
             identity=identity,
@@ -65,10 +72,13 @@ def main(arguments: Sequence[str]) -> int:
         )
     except SandboxError as error:
         _complain(error)
-        code, keep = 1, not running.started
-    if identity.ephemeral and not keep:
-        destroy_later(identity.sandbox_id)
-    return code
+        code, began = 1, False
+    else:
+        began = True
+    if identity.ephemeral and code != SUPERSEDED:
+        # After a crash Jupyter starts the kernel again, and a user's files are still wanted.
+        destroy_later(identity.sandbox_id, wait=RESTART_WAIT if code and began else 0.0)
+    return 0 if code == SUPERSEDED else code
 
 
 def _read_arguments(arguments: Sequence[str]) -> tuple[str, list[str] | None]:
@@ -98,14 +108,14 @@ def _serve(
     running: Running,
     kernel: list[str] | None,
     signals: Signals,
-) -> tuple[int, bool]:
-    """Relay until the end; return the exit code and whether the sandbox is still wanted."""
+) -> int:
+    """Relay until the end; return the exit code."""
     request = StartKernelRequest(
         kernel_id=identity.kernel_id,
         argv=kernel,
         cwd=os.getcwd() if running.spec.notebook_folder is not None else None,
         env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
-        lease=_EPHEMERAL_LEASE if identity.ephemeral else settings.kernel.lease,
+        lease=_EPHEMERAL_STAY if identity.ephemeral else settings.kernel.lease,
     )
     link = Link(running.endpoint, request)
     link.open()
@@ -141,8 +151,7 @@ def _serve(
         raise
     link.close()
     sockets.close()
-    # A relay that Jupyter will start again finds the sandbox; after that nobody would.
-    return code, code != 0
+    return code
 
 
 def _started(link: Link, identity: Identity) -> tuple[Link, KernelInfo]:

@@ -13,8 +13,9 @@ the parent (``JPY_PARENT_PID``) ended      keeps its lease                0
 another relay took the interpreter over    lives on                       0
 =========================================  =============================  =========
 
-In a sandbox made for this kernel alone nobody could find the interpreter again once parent and
-relay are gone, so in the last-but-one and the SIGTERM row it is destroyed instead.
+A sandbox that was made for this kernel alone ends with it: nobody could find it again.  It is
+destroyed in every case but the last; where the exit code is 1, only if Jupyter has not started
+the kernel again within `RESTART_WAIT` seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ import signal
 import sys
 from collections.abc import Mapping
 
-__all__ = ["ParentWatch", "Signals", "destroy_later"]
+__all__ = ["RESTART_WAIT", "SUPERSEDED", "ParentWatch", "Signals", "destroy_later"]
+
+RESTART_WAIT = 6.0
+"""Seconds; a Jupyter server looks every three seconds whether a kernel has died."""
+
+SUPERSEDED = -1
+"""Stands for the exit code 0 of a relay whose interpreter another one has taken over."""
 
 
 class Signals:
@@ -102,13 +109,21 @@ class ParentWatch:
         return False
 
 
-def destroy_later(sandbox_id: str) -> None:
-    """Have a process of its own destroy the sandbox; it survives this one's end."""
+def destroy_later(sandbox_id: str, *, wait: float = 0.0) -> None:
+    """Have a process of its own destroy the sandbox; it survives this one's end.
+
+    Parameters
+    ----------
+    sandbox_id : str
+        Which one.
+    wait : float
+        Seconds in which a new relay may attach, and so keep the sandbox.
+    """
     null = os.open(os.devnull, os.O_RDWR)
     try:
         os.posix_spawn(
             sys.executable,
-            [sys.executable, "-m", "sandbox_kernel.kernel.farewell", sandbox_id],
+            [sys.executable, "-m", "sandbox_kernel.kernel.farewell", sandbox_id, str(wait)],
             {key: value for key, value in os.environ.items() if key != "JPY_PARENT_PID"},
             file_actions=[(os.POSIX_SPAWN_DUP2, null, target) for target in (0, 1, 2)],
             setsid=True,

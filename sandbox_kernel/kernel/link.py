@@ -28,6 +28,7 @@ from sandbox_kernel.wire.codec import decode, dump_json, encode, unpack
 from sandbox_kernel.wire.kernel import Channel, RecordReader, record_buffers
 from sandbox_kernel.wire.operations import (
     KernelInfo,
+    KernelList,
     KernelRequest,
     StartKernelRequest,
 )
@@ -36,6 +37,7 @@ from sandbox_kernel.wire.rpc import (
     ClientConnection,
     FrameKind,
     FrameReader,
+    Result,
     encode_frame,
     frame_header,
 )
@@ -465,3 +467,29 @@ def _event(payload: memoryview) -> Event:
         reason=reason if isinstance(reason, str) else None,
         stderr=str(value.get("stderr") or "")[-_MAX_STDERR:],
     )
+
+
+def has_relay(endpoint: Endpoint) -> bool:
+    """Whether a relay is attached to any kernel of a sandbox.
+
+    Raises
+    ------
+    ContainerUnavailableError
+        The runtime does not answer.
+    """
+    protocol = ClientConnection()
+    with connect_unix(endpoint, timeout=2.0) as connection:
+        connection.settimeout(5.0)
+        try:
+            connection.sendall(
+                protocol.hello(endpoint.token, "kernel relay") + protocol.call("kernel.list", {})[1]
+            )
+            while data := connection.recv(_SMALL_READ):
+                for event in protocol.receive(data):
+                    if isinstance(event, Result):
+                        kernels = decode(KernelList, event.value).kernels
+                        return any(kernel.attached for kernel in kernels)
+        except OSError as error:
+            reason = error.strerror or "it did not answer in time"
+            raise ContainerUnavailableError(endpoint.sandbox_id, reason) from error
+    raise ContainerUnavailableError(endpoint.sandbox_id, "it hung up")

@@ -19,7 +19,7 @@ from sandbox_kernel.kernel.hints import Facts, death
 from sandbox_kernel.kernel.hostcomms import CommMessage, HostComms
 from sandbox_kernel.kernel.journal import Inheritance, Journal
 from sandbox_kernel.kernel.jsontext import Refused, read, write
-from sandbox_kernel.kernel.lifecycle import ParentWatch, Signals
+from sandbox_kernel.kernel.lifecycle import SUPERSEDED, ParentWatch, Signals
 from sandbox_kernel.kernel.link import (
     Attached,
     Ended,
@@ -544,7 +544,7 @@ class Relay:
                 "sandbox kernel: another relay has attached to this kernel; this one leaves.\n"
             )
             sys.stderr.write(message)
-            self.exit_code = 0
+            self.exit_code = SUPERSEDED
         elif isinstance(event, Lost):
             self._on_lost(event)
 
