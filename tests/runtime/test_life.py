@@ -28,7 +28,7 @@ def open_descriptors(pid: int) -> int:
 
 
 def start(client: Client, script: str) -> str:
-    return client.call("process.start", argv=["sh", "-c", script]).process_id
+    return str(client.call("process.start", argv=["sh", "-c", script]).process_id)
 
 
 def test_an_idle_runtime_goes_to_sleep(start_runtime: Start) -> None:

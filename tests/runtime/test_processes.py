@@ -30,7 +30,7 @@ def output(client: Client, process_id: str, **fields: Any) -> tuple[bytes, Any]:
 
 
 def start(client: Client, script: str, **fields: Any) -> str:
-    return client.call("process.start", argv=["sh", "-c", script], **fields).process_id
+    return str(client.call("process.start", argv=["sh", "-c", script], **fields).process_id)
 
 
 def test_a_process_outlives_its_connection(runtime: RuntimeChild) -> None:

@@ -202,7 +202,7 @@ class Client:
 
     def finish(self, call: int, timeout: float = DEADLINE) -> Any:
         """Return the result of a call, or of a stream (events, end); raises its error."""
-        items = []
+        items: list[Any] = []
         operation = OPERATIONS[self.operations[call]]
         while True:
             event = self.event_of(call, timeout)
@@ -261,7 +261,7 @@ class Channel:
         """Take one frame."""
         frame = self.client.next_event(timeout)
         assert isinstance(frame, ChannelFrame)
-        payload = bytes(frame.payload)  # type: ignore[arg-type]
+        payload = bytes(frame.payload)  # type: ignore[call-overload]
         if frame.kind is FrameKind.EVENT:
             self.told.append(json.loads(payload))
             return
