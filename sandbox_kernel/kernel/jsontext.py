@@ -76,7 +76,7 @@ def _clean(value: Any, depth: int) -> Any:
 def _depth_exceeds(value: object, depth: int) -> bool:
     level = [value]
     while level:
-        if depth < 0:
+        if depth == 0:
             return True
         below: list[object] = []
         for item in level:

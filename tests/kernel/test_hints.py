@@ -1,0 +1,106 @@
+"""Hints: an error of the sandbox's making gets one line, every other error none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox_kernel.engines.base import FolderMode
+from sandbox_kernel.kernel.hints import Facts, death, hint_for
+
+OPEN = Facts(network=True, notebook_folder="/work/nb")
+CLOSED = Facts(
+    notebook_folder="/work/nb",
+    memory_bytes=1 << 30,
+    processes=64,
+    file_bytes=1 << 20,
+    python_prefix="/venv",
+)
+
+
+@pytest.mark.parametrize(
+    ("ename", "evalue", "setting"),
+    [
+        ("gaierror", "[Errno -3] Temporary failure in name resolution", "network"),
+        ("URLError", "<urlopen error [Errno -2] Name or service not known>", "network"),
+        ("OSError", "[Errno 101] Network is unreachable", "network"),
+        ("MemoryError", "", "memory_bytes"),
+        ("OSError", "[Errno 12] Cannot allocate memory", "memory_bytes"),
+        ("RuntimeError", "can't start new thread", "processes"),
+        ("BlockingIOError", "[Errno 11] Resource temporarily unavailable", "processes"),
+        ("OSError", "[Errno 27] File too large", "file_bytes"),
+        ("OSError", "[Errno 28] No space left on device", "sandbox list"),
+        (
+            "FileNotFoundError",
+            "[Errno 2] No such file or directory: '/home/me/data.csv'",
+            "beside the notebook",
+        ),
+    ],
+)
+def test_an_error_the_sandbox_made_names_what_changes_it(
+    ename: str, evalue: str, setting: str
+) -> None:
+    hint = hint_for(ename, evalue, CLOSED)
+
+    assert hint is not None
+    assert setting in hint
+    assert "\n" not in hint
+
+
+@pytest.mark.parametrize(
+    ("ename", "evalue"),
+    [
+        ("ZeroDivisionError", "division by zero"),
+        ("FileNotFoundError", "[Errno 2] No such file or directory: 'typo.csv'"),
+        ("FileNotFoundError", "[Errno 2] No such file or directory: '/work/nb/typo.csv'"),
+        ("FileNotFoundError", "[Errno 2] No such file or directory: '/workspace/x'"),
+        ("FileNotFoundError", "[Errno 2] No such file or directory: '/venv/lib/x'"),
+        ("KeyError", "'network'"),
+        ("", ""),
+    ],
+)
+def test_the_users_own_errors_get_no_hint(ename: str, evalue: str) -> None:
+    assert hint_for(ename, evalue, CLOSED) is None
+
+
+def test_a_sandbox_with_network_or_without_limits_is_not_blamed() -> None:
+    assert hint_for("gaierror", "[Errno -3] Temporary failure in name resolution", OPEN) is None
+    assert hint_for("MemoryError", "", OPEN) is None
+
+
+def test_a_folder_that_is_not_shared_is_named_as_the_reason() -> None:
+    missing = "[Errno 2] No such file or directory: 'data.csv'"
+    none = Facts(folder_mode=FolderMode.NONE)
+    refused = Facts(folder_refused=True, notices=("Folder /root is not shared: it is the home.",))
+    reading = Facts(notebook_folder="/work/nb", folder_mode=FolderMode.READ)
+    written = "[Errno 30] Read-only file system: '/work/nb/out.csv'"
+
+    assert "notebook_folder" in str(hint_for("FileNotFoundError", missing, none))
+    assert "it is the home" in str(hint_for("FileNotFoundError", missing, refused))
+    assert "/workspace" in str(hint_for("OSError", written, reading))
+    assert hint_for("OSError", written, OPEN) is None
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "number", "reason", "expected"),
+    [
+        (137, 9, "memory_limit", "memory limit (1 GiB)"),
+        (137, 9, None, "SIGKILL"),
+        (139, 11, None, "SIGSEGV"),
+        (140, 12, None, "signal 12"),
+        (3, None, None, "exit code 3"),
+    ],
+)
+def test_the_end_of_an_interpreter_is_told_in_words(
+    exit_code: int, number: int | None, reason: str | None, expected: str
+) -> None:
+    text, _ = death(exit_code, number, reason, CLOSED)
+
+    assert expected in text
+
+
+@given(st.text(max_size=60), st.text(max_size=200))
+def test_no_error_text_breaks_the_hints(ename: str, evalue: str) -> None:
+    hint_for(ename, evalue, CLOSED)
+    hint_for(ename, f"[Errno 2] '{evalue}'", OPEN)

@@ -1,0 +1,75 @@
+"""The journal: what the last complete save held is what a successor finds."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel.kernel.journal import Inheritance, Journal
+
+
+def entry(number: int) -> Inheritance:
+    return Inheritance(mark="m", session=f"s{number}", subscribers=number, requests={"open": []})
+
+
+def test_a_successor_finds_the_last_save(tmp_path: Path) -> None:
+    journal = Journal(str(tmp_path / "kernels"), "k")
+    for number in range(5):
+        assert journal.save(entry(number))
+
+    assert Journal(str(tmp_path / "kernels"), "k").load() == entry(4)
+    assert stat.S_IMODE(os.stat(journal.path).st_mode) == 0o600
+
+
+def test_a_save_cut_short_leaves_the_one_before(tmp_path: Path) -> None:
+    """Whatever half a writer was killed in, the other half stands."""
+    for broken in (4, 5):
+        journal = Journal(str(tmp_path), f"k{broken}")
+        for number in range(broken + 1):
+            journal.save(entry(number))
+        with open(journal.path, "r+b") as file:
+            # The number of a save is its count from one, its half that number's parity.
+            file.seek(((broken + 1) % 2 << 20) + 20)
+            file.write(b"XX")
+
+        assert Journal(str(tmp_path), f"k{broken}").load() == entry(broken - 1)
+
+
+def test_saves_go_on_from_what_was_found(tmp_path: Path) -> None:
+    """A successor's first save is newer than its predecessor's last."""
+    first = Journal(str(tmp_path), "k")
+    for number in range(4):
+        first.save(entry(number))
+    second = Journal(str(tmp_path), "k")
+    second.load()
+    second.save(entry(9))
+
+    assert Journal(str(tmp_path), "k").load() == entry(9)
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense" * 400, bytes(64)])
+def test_a_file_that_is_no_journal_is_nothing_to_inherit(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "k.journal").write_bytes(content)
+
+    assert Journal(str(tmp_path), "k").load() is None
+
+
+def test_a_table_that_is_too_large_or_a_folder_that_is_gone_stops_nobody(tmp_path: Path) -> None:
+    journal = Journal(str(tmp_path), "k")
+    large = Inheritance(mark="m", session="s", subscribers=0, requests={"x": "y" * (2 << 20)})
+
+    assert not journal.save(large)
+    assert not Journal("/proc/none", "k").save(entry(1))
+    assert Journal("/proc/none", "k").load() is None
+
+
+def test_removing_twice_is_fine(tmp_path: Path) -> None:
+    journal = Journal(str(tmp_path), "k")
+    journal.save(entry(1))
+    journal.remove()
+    journal.remove()
+
+    assert not os.listdir(tmp_path)
