@@ -212,17 +212,18 @@ def test_nested_user_namespaces_are_refused(box: HostSandbox) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        *("/usr/bin/x", "/etc/passwd", "/etc/new", "/x", "/opt/sandbox/x", "/home/x", "/dev/x"),
-        "/opt/sandbox/sandbox_runtime/__main__.py",
+        *("/usr/bin", "/usr/bin/env", "/etc", "/etc/passwd", "/", "/home", "/opt", "/dev", "/run"),
+        *("/opt/sandbox", "/opt/sandbox/sandbox_runtime/__main__.py"),
     ],
 )
 def test_the_system_is_read_only(box: HostSandbox, path: str) -> None:
-    """Programs, settings, the runtime's code and the root itself cannot be changed."""
-    out = box.python(
-        ATTEMPT + f"import os; print(attempt(os.open, {path!r}, os.O_WRONLY | os.O_CREAT))"
-    )
+    """Programs, settings, the runtime's code and the root itself cannot be changed.
 
-    assert out in ("EROFS", "EACCES", "EPERM")
+    Asked for without trying, since a failure here would change the host.
+    """
+    out = box.python(f"import os; print(os.path.exists({path!r}), os.access({path!r}, os.W_OK))")
+
+    assert out == "True False"
 
 
 def test_settings_of_the_kernel_cannot_be_opened_for_writing(box: HostSandbox) -> None:
