@@ -17,6 +17,7 @@ from sandbox_kernel.errors import StorageError
 
 __all__ = ["remove_tree"]
 
+_ROUNDS = 1000
 _BATCH = 4096
 """Names read at one time, so that a folder of millions does not fill the memory."""
 
@@ -47,18 +48,23 @@ def remove_tree(root: Path) -> None:
     except OSError as error:
         raise _refusal(root, error) from error
     try:
-        failure = _Sweep(root, top).empty()
+        for _ in range(_ROUNDS):
+            failure = _Sweep(root, top).empty()
+            if failure is not None:
+                raise failure
+            try:
+                os.rmdir(root)
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                # Another process removes it too, and has moved folders up meanwhile.
+                if error.errno != errno.ENOTEMPTY:
+                    raise _refusal(root, error) from error
+            else:
+                return
+        raise _refusal(root, OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY)))
     finally:
         os.close(top)
-    if failure is None:
-        try:
-            os.rmdir(root)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            failure = _refusal(root, error)
-    if failure is not None:
-        raise failure
 
 
 class _Sweep:
@@ -84,7 +90,12 @@ class _Sweep:
                     os.close(folder)
                 if is_empty:
                     os.rmdir(name, dir_fd=self._top)
+            except FileNotFoundError:
+                continue  # another process removes the tree too
             except OSError as error:
+                if error.errno == errno.ENOTEMPTY:
+                    self._waiting.append((name, shown))
+                    continue  # likewise
                 self._note(shown, error)
         return self._failure
 
@@ -116,7 +127,7 @@ class _Sweep:
     def _move_up(self, name: str, folder: int, shown: str) -> None:
         while True:
             self._moved += 1
-            target = f".removing-{self._moved}"
+            target = f".removing-{os.getpid()}-{self._moved}"
             try:
                 os.lstat(target, dir_fd=self._top)
             except FileNotFoundError:

@@ -4,6 +4,8 @@ import contextlib
 import os
 import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 from sandbox_kernel.manager.trees import remove_tree
@@ -179,3 +181,29 @@ def test_no_descriptor_is_left(tmp_path):
     remove_tree(tmp_path / "root")
 
     assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_two_processes_may_remove_one_tree(tmp_path):
+    """Whoever finds that the other was first goes on with what is left; both succeed."""
+    root = tmp_path / "root"
+    for outer in range(30):
+        for inner in range(10):
+            (root / f"o{outer}" / f"i{inner}" / "deep" / "deeper").mkdir(parents=True)
+            (root / f"o{outer}" / f"i{inner}" / "f").write_text("x")
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from sandbox_kernel.manager.trees import remove_tree\n"
+        "print('ready', flush=True); sys.stdin.readline(); remove_tree(Path(sys.argv[1]))\n"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    argv = [sys.executable, "-c", script, root]
+    with subprocess.Popen(argv, **pipes) as one, subprocess.Popen(argv, **pipes) as other:
+        for process in (one, other):
+            assert process.stdout.readline() == b"ready\n"
+        for process in (one, other):
+            process.stdin.write(b"go\n")
+            process.stdin.flush()
+        codes = one.wait(30), other.wait(30)
+
+    assert codes == (0, 0)
+    assert not root.exists()
