@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import json
 import os
 import secrets
+import signal
 from argparse import Namespace
 from pathlib import Path
 from typing import Any, Self, cast
@@ -35,19 +35,8 @@ def run(arguments: Namespace) -> int:
     environment = _environment(arguments)
     failure, code = "", OK
     with _Progress(notebook, quiet=arguments.quiet or arguments.json) as progress:
-        client = NotebookClient(
-            notebook,
-            kernel_name=arguments.kernel,
-            kernel_manager_class=AsyncKernelManager,
-            timeout=arguments.timeout,
-            startup_timeout=_START_TIMEOUT,
-            allow_errors=arguments.allow_errors,
-            resources={"metadata": {"path": str(source.parent)}},
-            on_cell_start=progress.started,
-            on_cell_executed=progress.executed,
-        )
         try:
-            client.execute(env=environment)
+            asyncio.run(_execute(notebook, source.parent, arguments, environment, progress))
         except NoSuchKernel as error:
             raise SandboxConfigurationError(
                 f"Jupyter knows no kernel {arguments.kernel!r}.",
@@ -58,16 +47,16 @@ def run(arguments: Namespace) -> int:
         except CellTimeoutError:
             failure, code = f"{progress.where}: took longer than {arguments.timeout:g} s", FAILED
         except DeadKernelError:
-            failure, code = f"{progress.where}: the kernel died", FAILED
+            # nbclient's word for a wait that was cancelled, whoever did so.
+            if progress.is_interrupted:
+                failure, code = f"{progress.where}: interrupted", INTERRUPTED
+            else:
+                failure, code = f"{progress.where}: the kernel died", FAILED
         except RuntimeError as error:
             # What jupyter_client raises when the kernel never answered.
             failure, code = f"the kernel did not start: {error}", FAILED
         except (KeyboardInterrupt, asyncio.CancelledError):
-            # nbclient ends the kernel at SIGINT and SIGTERM; what waited for it is cancelled.
             failure, code = f"{progress.where}: interrupted", INTERRUPTED
-        finally:
-            # nbclient leaves this behind when the kernel did not start, and it fails at exit then.
-            atexit.unregister(client._cleanup_kernel)  # noqa: SLF001
     _write(notebook, arguments, source)
     if arguments.json:
         print_json(
@@ -76,6 +65,49 @@ def run(arguments: Namespace) -> int:
     elif failure:
         warn(failure)
     return code
+
+
+async def _execute(
+    notebook: nbformat.NotebookNode,
+    folder: Path,
+    arguments: Namespace,
+    environment: dict[str, str],
+    progress: _Progress,
+) -> None:
+    """Execute the notebook in place; SIGINT and SIGTERM cancel this and end the kernel."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None  # noqa: S101  a coroutine runs in a task
+
+    def interrupt() -> None:
+        progress.is_interrupted = True
+        task.cancel()
+
+    def started(**facts: Any) -> None:
+        # nbclient takes the signals itself, and then loses the kernel it would shut down.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, interrupt)
+        progress.started(**facts)
+
+    manager = AsyncKernelManager(kernel_name=arguments.kernel)
+    await manager.start_kernel(cwd=str(folder), env=environment)
+    kernel = manager.client()
+    kernel.start_channels()
+    try:
+        await kernel.wait_for_ready(timeout=_START_TIMEOUT)
+        client = NotebookClient(
+            notebook,
+            km=manager,
+            timeout=arguments.timeout,
+            allow_errors=arguments.allow_errors,
+            coalesce_streams=True,
+            on_cell_start=started,
+            on_cell_executed=progress.executed,
+        )
+        client.kc = kernel
+        await client.async_execute()
+    finally:
+        kernel.stop_channels()
+        await manager.shutdown_kernel()
 
 
 def _read(path: Path) -> nbformat.NotebookNode:
@@ -133,6 +165,7 @@ class _Progress:
     def __init__(self, notebook: nbformat.NotebookNode, *, quiet: bool) -> None:
         self.done = 0
         self.where = "before the first cell"
+        self.is_interrupted = False
         total = sum(
             cell.cell_type == "code" and bool(cell.source.strip()) for cell in notebook.cells
         )

@@ -1,0 +1,99 @@
+"""diff, apply and discard on the folder of a real sandbox."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox_kernel.manager.manager import Manager
+from sandbox_kernel.manager.settings import load_settings
+
+
+@pytest.fixture
+def changed(home, sandbox):
+    """Return the folder of sandbox "s", which has added, changed and removed files in it."""
+    (home.work / "old.txt").write_text("old\n")
+    (home.work / "gone.txt").write_text("gone\n")
+    manager = Manager()
+    manager.ensure("s", load_settings().spec(notebook_folder=home.work))
+    manager.close()
+    script = (
+        f"cd {home.work}; echo new > old.txt; rm gone.txt; echo 1 > added.txt; ln -s /etc/passwd l"
+    )
+    assert sandbox("exec", "s", "--", "sh", "-c", script).code == 0
+    return home.work
+
+
+def listing(folder):
+    return {path.name: path.read_text() for path in folder.iterdir() if not path.is_symlink()}
+
+
+def test_the_host_has_nothing_until_changes_are_applied(sandbox, changed):
+    """diff shows what there is, apply takes it over while the sandbox runs, links stay."""
+    before = listing(changed)
+    assert before == {"old.txt": "old\n", "gone.txt": "gone\n"}
+
+    shown = sandbox("diff", "s")
+    assert shown.code == 0
+    assert shown.out.splitlines() == [
+        "added         added.txt  (2 bytes)",
+        "deleted       gone.txt",
+        "added         l -> /etc/passwd",
+        "modified      old.txt  (4 bytes)",
+    ]
+    assert sandbox("diff", "s", "--exit-code").code == 1
+
+    applied = sandbox("apply", "s")
+    assert applied.code == 0
+    assert "skipped       l -> /etc/passwd" in applied.out
+    assert listing(changed) == {"old.txt": "new\n", "added.txt": "1\n"}
+    assert not (changed / "l").exists()
+    assert [change["path"] for change in sandbox("diff", "s", "--json").json] == ["l"]
+
+
+def test_chosen_paths(sandbox, changed):
+    """What is not named stays where it is; what does not exist is an error."""
+    assert sandbox("apply", "s", "added.txt").out == "applied       added.txt  (2 bytes)\n"
+    assert listing(changed)["old.txt"] == "old\n"
+    assert sandbox("apply", "s", "nothing.txt").code == 2
+    assert sandbox("diff", "s", "old.txt", "--json").json[0]["kind"] == "modified"
+
+
+def test_a_conflict_is_exit_code_one(sandbox, changed):
+    """The host's newer file stays, unless forced."""
+    (changed / "old.txt").write_text("host\n")
+
+    ended = sandbox("apply", "s", "old.txt", "--json")
+    assert (ended.code, ended.json[0]["status"]) == (1, "conflict")
+    assert listing(changed)["old.txt"] == "host\n"
+    assert sandbox("apply", "s", "old.txt", "--force").code == 0
+    assert listing(changed)["old.txt"] == "new\n"
+
+
+def test_discarding_needs_a_stopped_sandbox(sandbox, changed):
+    """Then the sandbox sees the host's files again."""
+    refused = sandbox("discard", "s", "--all", "--yes")
+    assert refused.code == 4
+    assert "jupyter sandbox stop s" in refused.err
+
+    sandbox("stop", "s")
+    assert "discarded     old.txt" in sandbox("discard", "s", "old.txt", "gone.txt", "--yes").out
+    seen = sandbox("exec", "s", "--", "sh", "-c", f"cd {changed}; cat old.txt gone.txt added.txt")
+    assert seen.out == "old\ngone\n1\n"
+
+
+def test_what_was_applied_after_a_stop_no_longer_hides_the_hosts_file(sandbox, changed):
+    """The sandbox then follows the host's later edits."""
+    sandbox("stop", "s")
+    sandbox("apply", "s", "old.txt")
+    (changed / "old.txt").write_text("edited\n")
+
+    assert sandbox("exec", "s", "--", "cat", changed / "old.txt").out == "edited\n"
+
+
+def test_a_sandbox_without_a_layer_says_so(sandbox):
+    """Sandboxes that no notebook made have no folder to compare."""
+    sandbox("exec", "plain", "--", "true")
+
+    ended = sandbox("diff", "plain")
+    assert ended.code == 2
+    assert "no notebook folder" in ended.err

@@ -1,0 +1,129 @@
+"""The command as such: how it starts, how it fails, how it speaks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from sandbox_kernel.cli.report import exit_code_of, printable, size_text
+from sandbox_kernel.errors import (
+    EngineUnavailableError,
+    SandboxBusyError,
+    SandboxConfigurationError,
+    SandboxError,
+    SandboxNotFoundError,
+    SandboxRunningError,
+    ValidationFailedError,
+)
+
+
+def test_help_loads_nothing_that_is_slow():
+    """A command's module, and Jupyter with it, is imported when the command runs."""
+    script = (
+        "import sys\n"
+        "from sandbox_kernel.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "slow = {'asyncio', 'jupyter_client', 'nbformat', 'traitlets', 'zmq', 'tornado', 'tqdm'}\n"
+        "print(sorted(slow & set(sys.modules)), file=sys.stderr)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert ended.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (SandboxNotFoundError("x"), 3),
+        (SandboxBusyError("x", 1), 4),
+        (SandboxRunningError("x", "do"), 4),
+        (EngineUnavailableError("bubblewrap", "no", "do"), 5),
+        (SandboxConfigurationError("no"), 2),
+        (ValidationFailedError("path", "is wrong"), 2),
+        (SandboxError("no"), 1),
+    ],
+)
+def test_exit_codes_are_those_of_the_page(error, code):
+    """docs/cli.md lists them; programs rely on them."""
+    assert exit_code_of(error) == code
+
+
+def test_an_error_is_a_line_and_what_to_do(sandbox):
+    """No traceback; with --json the error's stable code."""
+    plain = sandbox("stop", "nothing")
+    as_json = sandbox("diff", "nothing", "--json")
+
+    assert plain.code == as_json.code == 3
+    assert plain.err.splitlines()[0] == "jupyter sandbox: No sandbox 'nothing' exists."
+    assert "list" in plain.err.splitlines()[1]
+    assert as_json.json["error"]["code"] == "SANDBOX_NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), ("nonsense",), ("exec", "x"), ("stop",), ("destroy", "x", "--all"), ("discard", "x")],
+)
+def test_wrong_usage_ends_with_two(sandbox, words):
+    """Whoever finds the mistake, argparse or we."""
+    assert sandbox(*words).code == 2
+
+
+def test_text_of_a_sandbox_cannot_act_on_the_terminal():
+    """Escape sequences, line feeds and bytes that are no text are shown, not sent."""
+    assert printable("a\x1b[2Jb\nc\udcff\u202ed é") == "a\\x1b[2Jb\\nc\\udcff\\u202ed é"
+
+
+def test_sizes_are_for_people():
+    """Decimal units, one digit after the point."""
+    assert [size_text(n) for n in (0, 999, 1500, 2_000_000)] == [
+        "0 bytes",
+        "999 bytes",
+        "1.5 kB",
+        "2.0 MB",
+    ]
+
+
+def test_a_reader_that_goes_ends_the_command_quietly(home):
+    """As in ``jupyter sandbox list --json | head -0``."""
+    script = (
+        "import sys; sys.stdin.readline()\n"
+        "from sandbox_kernel.cli import main\n"
+        "sys.exit(main(['list', '--json']))"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    writer = subprocess.Popen([sys.executable, "-c", script], **pipes)
+    writer.stdout.close()
+    _, err = writer.communicate(b"\n", timeout=30)
+
+    assert b"Traceback" not in err
+
+
+def test_doctor_finds_this_machine_fit(sandbox):
+    """These tests need an engine, so it must be well here; the answer names what was looked at."""
+    ended = sandbox("doctor", "--json")
+
+    assert [finding["what"] for finding in ended.json] == [
+        "engine bubblewrap",
+        "data folder",
+        "kernelspec",
+    ]
+    assert all(finding["works"] for finding in ended.json)
+    assert ended.code == 0
+
+
+def test_doctor_names_cause_and_mend(sandbox, monkeypatch):
+    """An executable that is not there is one of the things that can be wrong."""
+    monkeypatch.setenv(
+        "SANDBOX_CONFIG", json.dumps({"BubblewrapEngine": {"executable": "/no/bwrap"}})
+    )
+
+    ended = sandbox("doctor")
+
+    assert ended.code == 5
+    assert ended.out.splitlines()[0].startswith("BAD  engine bubblewrap: ")
+    assert ended.out.splitlines()[1].startswith("     ")

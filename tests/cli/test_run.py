@@ -1,0 +1,136 @@
+"""run: notebooks without a front end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+
+@pytest.fixture
+def write(home):
+    """Return a function that writes a notebook of these cells and returns its path."""
+
+    def write(*codes, name="book.ipynb"):
+        cells = [new_markdown_cell("# Title"), *(new_code_cell(code) for code in codes)]
+        path = home.work / name
+        nbformat.write(new_notebook(cells=cells), path)
+        return path
+
+    return write
+
+
+def outputs(path):
+    notebook = nbformat.read(path, as_version=4)
+    return [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_a_notebook_runs_beside_its_files(sandbox, home, write):
+    """Cells see the notebook's folder, and the folder does not change; the fresh sandbox goes."""
+    (home.work / "data.txt").write_text("42")
+    path = write("open('data.txt').read()", "print(1)\nprint(2)\nopen('made.txt', 'w').write('1')")
+    before = path.read_bytes()
+
+    ended = sandbox("run", path, "--output", home.root / "out.ipynb", "--json")
+
+    assert ended.code == 0
+    assert ended.json == {"notebook": str(path), "cells_executed": 2, "failure": None}
+    (first,), (printed, *_) = outputs(home.root / "out.ipynb")
+    assert first.data["text/plain"] == "'42'"
+    assert printed.text == "1\n2\n"
+    assert path.read_bytes() == before
+    assert sorted(os.listdir(home.work)) == ["book.ipynb", "data.txt"]
+
+
+def test_a_cell_that_raises_ends_the_run(sandbox, home, write):
+    """Exit code 1, one line that says where and what, and the outputs so far are kept."""
+    path = write("print('before')", "1 / 0", "print('after')")
+
+    ended = sandbox("run", "--inplace", path)
+
+    assert ended.code == 1
+    assert (
+        ended.err.splitlines()[-1] == "jupyter sandbox: cell 3: ZeroDivisionError: division by zero"
+    )
+    first, second, third = outputs(path)
+    assert first[0].text == "before\n"
+    assert second[0].ename == "ZeroDivisionError"
+    assert third == []
+
+
+def test_errors_can_be_allowed(sandbox, write):
+    """Then the run goes on to its end."""
+    path = write("1 / 0", "print('after')")
+
+    assert sandbox("run", "--inplace", "--allow-errors", path).code == 0
+    assert outputs(path)[1][0].text == "after\n"
+
+
+def test_a_cell_that_takes_too_long_is_ended(sandbox, write):
+    """--timeout is for each cell."""
+    ended = sandbox("run", "--timeout", "1", write("import time\ntime.sleep(600)"))
+
+    assert ended.code == 1
+    assert "cell 2: took longer than 1 s" in ended.err
+
+
+def test_a_named_sandbox_stays(sandbox, write):
+    """Its files are there for the next run, and for exec."""
+    first = write("open('/workspace/n', 'w').write('7')", name="a.ipynb")
+    second = write("print(open('/workspace/n').read())", name="b.ipynb")
+
+    assert sandbox("run", first, "--id", "kept").code == 0
+    assert sandbox("run", second, "--id", "kept", "--inplace").code == 0
+    assert outputs(second)[0][0].text == "7\n"
+    assert sandbox("exec", "kept", "--", "cat", "/workspace/n").out == "7"
+
+
+def test_variables_reach_the_cells(sandbox, write):
+    """--env sets them in the sandbox."""
+    path = write("import os\nprint(os.environ['FLAVOUR'])")
+
+    assert sandbox("run", path, "--inplace", "--env", "FLAVOUR=sweet").code == 0
+    assert outputs(path)[0][0].text == "sweet\n"
+
+
+def test_what_is_no_notebook_is_refused(sandbox, home):
+    """A missing file, and a file of another kind."""
+    (home.work / "text.ipynb").write_text("hello")
+
+    assert sandbox("run", home.work / "missing.ipynb").code == 1
+    refused = sandbox("run", home.work / "text.ipynb")
+    assert refused.code == 2
+    assert "is no notebook" in refused.err
+    assert sandbox("run", home.work / "text.ipynb", "--kernel", "x").code == 2
+
+
+def test_an_unknown_kernel_has_a_hint(sandbox, write):
+    """The mend is a command of ours."""
+    ended = sandbox("run", write("1"), "--kernel", "no-such-kernel")
+
+    assert ended.code == 2
+    assert "kernelspec install" in ended.err
+
+
+def test_interrupting_a_run_keeps_what_there_is(home, write):
+    """Exit code 130, no traceback, and the outputs so far are written."""
+    path = write("print('before')", "import time\nopen('/workspace/x', 'w')\ntime.sleep(600)")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "sandbox_kernel.cli", "run", "--inplace", "--id", "s", path],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    looking = [sys.executable, "-m", "sandbox_kernel.cli", "exec", "s", "--"]
+    wait = "for i in $(seq 300); do test -e /workspace/x && exit; sleep 0.1; done; exit 1"
+    subprocess.run([*looking, "sh", "-c", wait], check=True, timeout=60)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=60)
+
+    assert running.returncode == 130, err
+    assert "Traceback" not in err
+    assert outputs(path)[0][0].text == "before\n"
