@@ -21,6 +21,7 @@ from sandbox_kernel.kernel.hints import Facts
 from sandbox_kernel.kernel.identity import Identity, choose
 from sandbox_kernel.kernel.lifecycle import (
     RESTART_WAIT,
+    RESTARTED,
     SUPERSEDED,
     ParentWatch,
     Signals,
@@ -76,9 +77,10 @@ def main(arguments: Sequence[str]) -> int:
     else:
         began = True
     if identity.ephemeral and code != SUPERSEDED:
-        # After a crash Jupyter starts the kernel again, and a user's files are still wanted.
-        destroy_later(identity.sandbox_id, wait=RESTART_WAIT if code and began else 0.0)
-    return 0 if code == SUPERSEDED else code
+        # After these Jupyter starts the kernel again, and a user's files are still wanted.
+        comes_again = began and code != 0
+        destroy_later(identity.sandbox_id, wait=RESTART_WAIT if comes_again else 0.0)
+    return max(code, 0)
 
 
 def _read_arguments(arguments: Sequence[str]) -> tuple[str, list[str] | None]:
@@ -109,7 +111,7 @@ def _serve(
     kernel: list[str] | None,
     signals: Signals,
 ) -> int:
-    """Relay until the end; return the exit code."""
+    """Relay until the end; return the exit code, or what stands for it."""
     request = StartKernelRequest(
         kernel_id=identity.kernel_id,
         argv=kernel,
@@ -151,7 +153,7 @@ def _serve(
         raise
     link.close()
     sockets.close()
-    return code
+    return RESTARTED if code == 0 and relay.shutdown else code
 
 
 def _started(link: Link, identity: Identity) -> tuple[Link, KernelInfo]:

@@ -14,8 +14,8 @@ another relay took the interpreter over    lives on                       0
 =========================================  =============================  =========
 
 A sandbox that was made for this kernel alone ends with it: nobody could find it again.  It is
-destroyed in every case but the last; where the exit code is 1, only if Jupyter has not started
-the kernel again within `RESTART_WAIT` seconds.
+destroyed in every case but the last; where the exit code is 1 or the request was for a restart,
+only if Jupyter has not started the kernel again within `RESTART_WAIT` seconds.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ import signal
 import sys
 from collections.abc import Mapping
 
-__all__ = ["RESTART_WAIT", "SUPERSEDED", "ParentWatch", "Signals", "destroy_later"]
+__all__ = ["RESTARTED", "RESTART_WAIT", "SUPERSEDED", "ParentWatch", "Signals", "destroy_later"]
 
 RESTART_WAIT = 6.0
 """Seconds; a Jupyter server looks every three seconds whether a kernel has died."""
+
+RESTARTED = -2
+"""Stands for the exit code 0 of a relay that was shut down in order to be started again."""
 
 SUPERSEDED = -1
 """Stands for the exit code 0 of a relay whose interpreter another one has taken over."""
