@@ -11,6 +11,10 @@ def main() -> int:
     if len(sys.argv) != 3 or sys.argv[1] != "--config-fd" or not sys.argv[2].isdecimal():
         sys.stderr.write("usage: __main__.py --config-fd N\n")
         return 2
+    # A descriptor 0, 1 or 2 that is missing would be taken by the next pipe.
+    while (fd := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(fd, True)
+    os.close(fd)
     # Isolated mode leaves the folder of our two packages out of the path.
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     from sandbox_kernel.errors import SandboxError  # noqa: PLC0415

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections import deque
 
@@ -33,9 +34,11 @@ from sandbox_kernel.wire.operations import (
 from sandbox_kernel.wire.rpc import FrameKind
 from sandbox_runtime.children import signal_group
 from sandbox_runtime.connection import STREAM_MARK
+from sandbox_runtime.fork_client import ForkClient
 from sandbox_runtime.loop import READ, WRITE
+from sandbox_runtime.packages import fingerprint
 from sandbox_runtime.ring import Ring
-from sandbox_runtime.spawn import overlay, program_name, spawn
+from sandbox_runtime.spawn import check_folder, overlay, program_name, spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
     from sandbox_runtime.children import Children
     from sandbox_runtime.config import Config
     from sandbox_runtime.connection import Connection, Exchange
-    from sandbox_runtime.loop import Loop
+    from sandbox_runtime.loop import Loop, Timer
     from sandbox_runtime.memory_events import MemoryEvents
 
 __all__ = ["Kernel", "Kernels"]
@@ -61,9 +64,13 @@ FINISHED_KEPT = 16
 GROUP_GRACE = 1.0
 """Seconds between TERM and KILL for what an ended kernel has left behind."""
 
+SERVER_DELAY = 2.0
+"""Seconds after a kernel was started anew until a fork server for the next ones is started."""
+
+MOST_SERVER_STARTS = 8
+"""How often a fork server is started in the life of a runtime; after that kernels start anew."""
+
 _CHUNK = 256 << 10
-_PIPE = 1 << 20
-_DRAIN = 64 << 10
 
 
 class _Attachment:
@@ -154,6 +161,8 @@ class Kernel:
         self.finished = False
         self.input_waiting = 0
         self.attachment: _Attachment | None = None
+        self.on_start: list[Callable[[], None]] = []
+        """Called once the pid is known; until then the kernel is being forked."""
         self.on_exit: list[Callable[[], None]] = []
         self._input: deque[memoryview] = deque()
         self._status: int | None = None
@@ -195,6 +204,9 @@ class Kernel:
         """Learn the interpreter's pid."""
         self.pid = pid
         self.table.children.watch(pid, self._exited)
+        waiting, self.on_start = self.on_start, []
+        for each in waiting:
+            each()
 
     # --- output -------------------------------------------------------------------------------
 
@@ -355,13 +367,21 @@ class Kernel:
 
     def signal(self, number: int) -> None:
         """Signal the interpreter and what it has started."""
-        if self.running and self.pid and not signal_group(self.pid, number):
+        if not self.running:
+            return
+        if not self.pid:
+            self.on_start.append(lambda: self.signal(number))
+        elif not signal_group(self.pid, number):
             # A kernel that was just forked may not lead its own group yet.
             os.kill(self.pid, number)
 
     def end(self, grace: float, reason: str = "ended") -> None:
         """End the interpreter and its group."""
-        if self.running:
+        if not self.running:
+            return
+        if not self.pid:
+            self.on_start.append(lambda: self.end(grace, reason))
+        else:
             self._reason = self._reason or reason
             self.table.children.end_group(self.pid, grace)
 
@@ -418,6 +438,25 @@ class Kernel:
         self._close_stderr()
 
 
+class _Launch:
+    """How an interpreter is started, and the ends of its pipes that will be its own."""
+
+    __slots__ = ("argv", "cwd", "env", "stdio")
+
+    def __init__(
+        self, argv: list[str], cwd: str, env: dict[str, str], stdio: tuple[int, int, int]
+    ) -> None:
+        self.argv = argv
+        self.cwd = cwd
+        self.env = env
+        self.stdio = stdio
+
+    def close(self) -> None:
+        """Close the interpreter's ends here; it has its own, or there is none."""
+        for fd in self.stdio:
+            os.close(fd)
+
+
 class Kernels:
     """Every living kernel, and ended ones whose relay does not know it yet."""
 
@@ -442,7 +481,12 @@ class Kernels:
         self.log = log
         self.stopping = False
         self._package_folder = package_folder
+        self._python = config.python or sys.executable
         self._table: dict[str, Kernel] = {}
+        self._server: ForkClient | None = None
+        self._server_packages: tuple[tuple[str, int], ...] = ()
+        self._server_timer: Timer | None = None
+        self._server_starts = 0
 
     def __len__(self) -> int:
         return sum(each.running for each in self._table.values())
@@ -463,67 +507,144 @@ class Kernels:
         if self.stopping:
             raise ProcessSpawnFailedError(kernel_id, "the sandbox is stopping")
         kernel = self._table.get(kernel_id)
-        if kernel is not None and kernel.running:
-            if not request.fresh:
-                kernel.lease = request.lease
-                return kernel.info(existing=True)
+        if kernel is None or not kernel.running:
+            return self._start(request, exchange)
+        if request.fresh:
             kernel.on_exit.append(lambda: self._start_after(request, exchange))
             kernel.end(GROUP_GRACE)
             return None
-        return self._start(request).info(existing=False)
+        kernel.lease = request.lease
+        if kernel.pid:
+            return kernel.info(existing=True)
+        kernel.on_start.append(lambda: exchange.result(kernel.info(existing=True)))
+        return None
 
     def _start_after(self, request: StartKernelRequest, exchange: Exchange) -> None:
         """Start once the kernel that had the id is gone."""
         from sandbox_runtime.dispatch import answer_with  # noqa: PLC0415  it imports our callers
 
-        answer_with(exchange, lambda: self._start(request).info(existing=False), self.log)
+        answer_with(exchange, lambda: self._start(request, exchange), self.log)
 
-    def _start(self, request: StartKernelRequest) -> Kernel:
+    def _start(self, request: StartKernelRequest, exchange: Exchange) -> Record | None:
         argv = self._argv(request)
-        env = self._env(request)
+        env = overlay(self.config.env, request.env)
+        cwd = request.cwd or self.config.cwd
+        check_folder(cwd)
         kernel = Kernel(self, request.kernel_id, request.lease)
-        previous = self._table.pop(request.kernel_id, None)
-        self._launch(kernel, argv, request.cwd or self.config.cwd, env)
+        launch = _Launch(argv, cwd, env, _open_pipes(kernel))
+        try:
+            if self._may_fork(request) and self._fork(kernel, launch, exchange):
+                return None
+            self._spawn(kernel, launch)
+        except BaseException:
+            kernel.dispose()
+            raise
+        return kernel.info(existing=False)
+
+    def _spawn(self, kernel: Kernel, launch: _Launch) -> None:
+        """Start a kernel's interpreter anew."""
+        others = launch.env.get("PYTHONPATH")
+        path = self._package_folder + (f":{others}" if others else "")
+        try:
+            if self.stopping:
+                raise ProcessSpawnFailedError(kernel.kernel_id, "the sandbox is stopping")
+            env = {**launch.env, "PYTHONPATH": path}
+            pid = spawn(launch.argv, cwd=launch.cwd, env=env, stdio=launch.stdio)
+        finally:
+            launch.close()
+        self._enter(kernel)
+        kernel.started(pid)
+
+    def _enter(self, kernel: Kernel) -> None:
+        previous = self._table.get(kernel.kernel_id)
+        if previous is kernel:
+            return
         if previous is not None:
             previous.dispose()
-        self._table[request.kernel_id] = kernel
+        self._table[kernel.kernel_id] = kernel
         kernel.begin_lease()
-        return kernel
 
     def _argv(self, request: StartKernelRequest) -> list[str]:
-        import sys  # noqa: PLC0415
-
-        python = self.config.python or sys.executable
         if request.argv is not None:
             program_name(request.argv)
-            return [python, "-m", "sandbox_runtime.bridge_any", "--", *request.argv]
+            return [self._python, "-m", "sandbox_runtime.bridge_any", "--", *request.argv]
         if self.config.kernel_argv is not None:
             return self.config.kernel_argv
-        return [python, "-Xfrozen_modules=off", "-m", "sandbox_runtime.kernel_main"]
+        return [self._python, "-Xfrozen_modules=off", "-m", "sandbox_runtime.kernel_main"]
 
-    def _env(self, request: StartKernelRequest) -> dict[str, str]:
-        env = overlay(self.config.env, request.env)
-        others = env.get("PYTHONPATH")
-        env["PYTHONPATH"] = self._package_folder + (f":{others}" if others else "")
-        return env
+    # --- the fork server ----------------------------------------------------------------------
 
-    def _launch(self, kernel: Kernel, argv: list[str], cwd: str, env: dict[str, str]) -> None:
-        fds: list[int] = []
-        try:
-            for _ in range(3):
-                fds.extend(os.pipe2(os.O_CLOEXEC))
-            stdin, stdin_write, stdout, stdout_write, stderr, stderr_write = fds
-            pid = spawn(argv, cwd=cwd, env=env, stdio=(stdin, stdout_write, stderr_write))
-        except BaseException:
-            for fd in fds:
-                os.close(fd)
-            raise
-        for fd in (stdin, stdout_write, stderr_write):
-            os.close(fd)
-        for fd in (stdin_write, stdout, stderr):
-            os.set_blocking(fd, False)
-        kernel.open(stdin_write, stdout, stderr)
-        kernel.started(pid)
+    def _fork(
+        self,
+        kernel: Kernel,
+        launch: _Launch,
+        exchange: Exchange,
+    ) -> bool:
+        """Let the fork server make the kernel; False where it must be started anew."""
+        server = self._current_server()
+        if server is None or not server.ready:
+            return False
+
+        def answered(pid: int | None) -> None:
+            if pid is not None:
+                launch.close()
+                kernel.started(pid)
+                exchange.result(kernel.info(existing=False))
+            else:
+                answer_with(exchange, start_anew, self.log)
+
+        def start_anew() -> Record:
+            try:
+                self._spawn(kernel, launch)
+            except BaseException:
+                self.forget(kernel)
+                self.activity.end_lease(f"kernel {kernel.kernel_id}", time.monotonic())
+                kernel.dispose()
+                raise
+            return kernel.info(existing=False)
+
+        from sandbox_runtime.dispatch import answer_with  # noqa: PLC0415  it imports our callers
+
+        request = {"env": launch.env, "cwd": launch.cwd, "kernel_id": kernel.kernel_id}
+        asked = server.ask(request, launch.stdio, answered)
+        if asked:
+            self._enter(kernel)
+        return asked
+
+    def _may_fork(self, request: StartKernelRequest) -> bool:
+        """Whether a fork of the default kernel would be what was asked for."""
+        return (
+            request.argv is None
+            and self.config.kernel_argv is None
+            and not any(map(_needs_new_interpreter, request.env))
+        )
+
+    def _current_server(self) -> ForkClient | None:
+        """Return the living server whose imports are still what is installed."""
+        now = fingerprint(self._python, self.config.env.get("HOME"))
+        server = self._server
+        if server is not None and server.is_alive and now != self._server_packages:
+            self.log("packages have changed, the fork server is replaced")
+            server.close()
+        if server is not None and server.is_alive:
+            return server
+        if self._server_timer is None and self._server_starts < MOST_SERVER_STARTS:
+            # Not at once: the first kernel, started anew, shall have the processors to itself.
+            self._server_timer = self.loop.call_later(SERVER_DELAY, self._start_server)
+        return None
+
+    def _start_server(self) -> None:
+        self._server_timer = None
+        if self.stopping:
+            return
+        self._server_starts += 1
+        self._server_packages = fingerprint(self._python, self.config.env.get("HOME"))
+        self._server = ForkClient(self.loop, self.children, self.log)
+        self._server.start(
+            [self._python, "-Xfrozen_modules=off", "-m", "sandbox_runtime.forkserver", "--fd", "3"],
+            cwd="/",
+            env={**self.config.env, "PYTHONPATH": self._package_folder},
+        )
 
     # --- using and ending ---------------------------------------------------------------------
 
@@ -574,5 +695,29 @@ class Kernels:
     def stop(self, grace: float) -> None:
         """End every kernel; new ones are refused from now on."""
         self.stopping = True
+        if self._server is not None:
+            self._server.close()
         for each in list(self._table.values()):
             each.end(grace, "ended")
+
+
+def _open_pipes(kernel: Kernel) -> tuple[int, int, int]:
+    """Give a kernel our ends of three new pipes; return its own 0, 1 and 2."""
+    fds: list[int] = []
+    try:
+        for _ in range(3):
+            fds.extend(os.pipe2(os.O_CLOEXEC))
+    except OSError as error:
+        for fd in fds:
+            os.close(fd)
+        raise ProcessSpawnFailedError(kernel.kernel_id, error.strerror or str(error)) from error
+    stdin, stdin_write, stdout, stdout_write, stderr, stderr_write = fds
+    for fd in (stdin_write, stdout, stderr):
+        os.set_blocking(fd, False)
+    kernel.open(stdin_write, stdout, stderr)
+    return stdin, stdout_write, stderr_write
+
+
+def _needs_new_interpreter(name: str) -> bool:
+    """Whether a variable acts at the start of an interpreter, so that a fork cannot have it."""
+    return name.startswith(("PYTHON", "LD_", "LC_", "MALLOC_")) or name in ("LANG", "HOME")

@@ -27,7 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["overlay", "program_name", "spawn"]
+__all__ = ["check_folder", "overlay", "program_name", "spawn"]
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SCRIPT_HEAD = 256
@@ -155,6 +155,18 @@ def _encode_env(name: str, text: str) -> bytes:
         raise InvalidProcessEnvironmentError(
             ascii(name), "holds a character that is no text"
         ) from None
+
+
+def check_folder(cwd: str) -> None:
+    """Make sure that a program could start in a folder.
+
+    Raises
+    ------
+    InvalidProcessCwdError
+        It could not.
+    """
+    _enter(cwd)
+    os.chdir("/")
 
 
 def _enter(cwd: str) -> None:
