@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import faulthandler
 import io
 import os
@@ -12,7 +13,7 @@ import queue
 import signal
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from logging import StreamHandler
 
@@ -24,15 +25,16 @@ from ipykernel.iostream import IOPubThread
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.subshell_manager import UnknownSubshellError
+from tornado.ioloop import IOLoop
+from traitlets import Type, default
+from zmq.eventloop.zmqstream import ZMQStream
+
 from sandbox_kernel.wire.kernel import Channel
 from sandbox_runtime.kernel_commands import system
 from sandbox_runtime.kernel_pipe import KernelPipe
 from sandbox_runtime.kernel_session import Outlet, Record, RecordSession, from_json
 from sandbox_runtime.kernel_streams import OutStream
 from sandbox_runtime.kernel_subshells import Dispatcher, Subshells
-from tornado.ioloop import IOLoop
-from traitlets import Type, default
-from zmq.eventloop.zmqstream import ZMQStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ _HISTORY = 2.0
 """Seconds after a cell's end at which the history is written to disk."""
 
 
-class _Stream(ZMQStream, Outlet):  # type: ignore[misc]
+class _Stream(ZMQStream, Outlet):
     """A channel of the kernel in the shape of a ZMQStream, which ipykernel's traits ask for."""
 
     send_multipart = Outlet.send_multipart
@@ -58,7 +60,7 @@ class _Stream(ZMQStream, Outlet):  # type: ignore[misc]
         self.io_loop = io_loop
         self.handle: Any = None
 
-    def on_recv(self, callback: Any, copy: bool = True) -> None:  # noqa: FBT001, FBT002 - ZMQStream's
+    def on_recv(self, callback: Any, copy: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002 - ZMQStream's
         """Take the handler of requests."""
         self.handle = callback
 
@@ -77,7 +79,7 @@ class _DebugpyStream(ZMQStream):
 
     def _open(self) -> ZMQStream:
         if self._stream is None:
-            socket = zmq.Context.instance().socket(zmq.STREAM)
+            socket: Any = zmq.Context.instance().socket(zmq.STREAM)
             socket.linger = 1000
             self._stream = ZMQStream(socket, self.io_loop)
             if self._on_recv:
@@ -169,6 +171,7 @@ class SandboxKernel(IPythonKernel):
         self._interrupted = False
         self._idle_handler: Any = signal.SIG_IGN
         self._history_timer: object = None
+        self._shutdown_done: threading.Event | None = None
         super().__init__(**kwargs)
         self._end_children_of_cells()
 
@@ -203,7 +206,7 @@ class SandboxKernel(IPythonKernel):
         try:
             manager.deliver(subshell_id, record)
         except UnknownSubshellError as error:
-            session = self.session
+            session: Any = self.session
             message = session.deserialize(record, content=False)
             self._send_unknown_subshell_reply(record.identities, message, error)
 
@@ -333,6 +336,30 @@ class SandboxKernel(IPythonKernel):
         sys.stderr.write("\n".join(traceback) + "\n")
         return 1
 
+    # Shutdown
+
+    async def shutdown_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """End the children of the kernel, answer, and stop the loops."""
+        self._shutdown_done = threading.Event()
+        try:
+            await super().shutdown_request(stream, ident, parent)
+        finally:
+            self._shutdown_done.set()
+
+    def wait_for_shutdown(self, timeout: float) -> None:
+        """Wait for the end of a shutdown request, if there is one."""
+        if self._shutdown_done is not None:
+            self._shutdown_done.wait(timeout)
+
+    def _process_children(self) -> list[Any]:
+        """Name the living children in our group: nobody waits for those that have ended."""
+        living = []
+        for child in super()._process_children():
+            with suppress(Exception):  # gone meanwhile
+                if child.status() != "zombie":
+                    living.append(child)
+        return living
+
     # History
 
     def _save_history_when_idle(self) -> None:
@@ -378,6 +405,21 @@ class SandboxKernel(IPythonKernel):
         finally:
             signal.signal(signal.SIGINT, self._note_interrupt)
 
+    @contextmanager
+    def _cancel_on_sigint(self, future: Any) -> Iterator[None]:
+        with super()._cancel_on_sigint(future):
+            cancel: Any = signal.getsignal(signal.SIGINT)
+            loop = asyncio.get_running_loop()
+
+            def cancel_and_wake(*args: Any) -> None:
+                cancel(*args)
+                # The base schedules the cancelling as code on the loop does, which wakes no loop
+                # that is waiting: it would be met at the next event only.
+                loop.call_soon_threadsafe(_do_nothing)
+
+            signal.signal(signal.SIGINT, cancel_and_wake)
+            yield
+
     async def do_execute(self, code: str, silent: bool, *args: Any, **kwargs: Any) -> Any:  # noqa: FBT001 - the base's signature
         """Run a cell; an interrupt always ends in a reply."""
         try:
@@ -399,6 +441,10 @@ class SandboxKernel(IPythonKernel):
             "user_expressions": {},
             "payload": [],
         }
+
+
+def _do_nothing() -> None:
+    """Be called."""
 
 
 def answered_id(record: Record) -> str | None:

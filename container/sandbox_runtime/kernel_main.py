@@ -14,10 +14,19 @@ import os
 import signal
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandbox_runtime.kernel_app import SandboxKernelApp
+
 _GRACE = 1.0
 """Seconds that an interpreter has for its exit handlers once nobody listens."""
 
-__all__ = ["claim_descriptors", "forget_package_path", "main", "run"]
+_SHUTDOWN = 2.0
+"""Seconds that children have to end when a shutdown was asked for."""
+
+__all__ = ["build", "claim_descriptors", "forget_package_path", "main", "run"]
 
 
 def main() -> None:
@@ -64,8 +73,8 @@ def forget_package_path() -> None:
     sys.path[:] = [entry for entry in sys.path if entry not in given]
 
 
-def run(in_fd: int, out_fd: int, stderr_fd: int) -> None:
-    """Run a kernel until its input ends or it is told to stop.
+def build(in_fd: int, out_fd: int, stderr_fd: int, *, scout: bool = False) -> SandboxKernelApp:
+    """Return a kernel that is ready to start.
 
     Parameters
     ----------
@@ -73,37 +82,57 @@ def run(in_fd: int, out_fd: int, stderr_fd: int) -> None:
         The record pipes.
     stderr_fd : int
         Where to report what no client can be told.
+    scout : bool
+        Leave the user's configuration, start-up files and history alone: nobody will use it.
     """
-    import atexit
-
     import ipykernel
-    from tornado.ioloop import IOLoop
     from traitlets.config import Config
 
-    from sandbox_kernel.wire.kernel import Channel
     from sandbox_runtime.kernel_app import SandboxKernelApp
     from sandbox_runtime.kernel_pipe import KernelPipe
 
     # What a program finds there in a local kernel.
     sys.argv = [os.path.join(os.path.dirname(ipykernel.__path__[0]), "ipykernel_launcher.py")]
     app = SandboxKernelApp.instance()
-    app.pipe = pipe = KernelPipe(in_fd, out_fd, app.session.header_json)
+    app.pipe = KernelPipe(in_fd, out_fd, app.session.header_json)
     app.stderr_fd = stderr_fd
-    # Registered first, so it runs last: what exit handlers print still arrives.
-    atexit.register(pipe.flush, 2.0)
     config = Config()
     config.Kernel._execute_sleep = 0.0  # noqa: SLF001 - the only way to switch it off
     # IPython writes its history each so many cells, and whenever somebody asks for it.
     config.HistoryManager.db_cache_size = 1000
+    if scout:
+        config.HistoryManager.hist_file = ":memory:"
+        for step in ("load_config_file", "init_extensions", "init_code"):
+            setattr(app, step, lambda *_, **__: None)
     app.update_config(config)
     app.initialize(["--log-level=ERROR"])
+    return app
+
+
+def run(in_fd: int, out_fd: int, stderr_fd: int) -> None:
+    """Run a kernel until its input ends or it is told to stop; arguments as of `build`."""
+    import atexit
+    import threading
+
+    from tornado.ioloop import IOLoop
+
+    from sandbox_kernel.wire.kernel import Channel
+    from sandbox_runtime.kernel_crash import deliver_last_words
+
+    farewells: list[Callable[[float], object]] = []
+    # Registered first, so it runs last: what exit handlers print still arrives.
+    atexit.register(lambda: [farewell(2.0) for farewell in farewells])
+    app = build(in_fd, out_fd, stderr_fd)
+    pipe = app.pipe
+    farewells.append(pipe.flush)
+    deliver_last_words(pipe.flush)
     forget_own_modules()
     pipe.put(Channel.META, (), (b'{"op":"ready"}',))
 
-    def end(status: int) -> None:
+    def end(status: int, why: str) -> None:
         """End the process; on the pipe's thread, when there is nobody to talk to."""
-        import threading
-
+        if why:
+            os.write(stderr_fd, f"{why}\n".encode())
         app.kernel.io_loop.add_callback(app.kernel.io_loop.stop)
         threading.main_thread().join(_GRACE)
         os._exit(status)
@@ -115,6 +144,7 @@ def run(in_fd: int, out_fd: int, stderr_fd: int) -> None:
 
     IOLoop.current().add_callback(begin)
     app.start()
+    app.kernel.wait_for_shutdown(_SHUTDOWN)
 
 
 def forget_own_modules() -> None:

@@ -60,6 +60,10 @@ def widen(fd: int) -> None:
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE)
 
 
+def _nothing(_status: int, _why: str) -> None:
+    """Stand for an end that has been told."""
+
+
 def _utf8(text: str) -> bytes:
     """Encode text; what no UTF-8 can hold becomes U+FFFD."""
     try:
@@ -100,7 +104,7 @@ class KernelPipe:
         self._reader = RecordReader()
         self._captures: dict[int, Callable[[], bool]] = {}
         self._on_record: Callable[[Channel, list[Any], list[Any]], object] | None = None
-        self._on_end: Callable[[int], object] = os._exit
+        self._on_end: Callable[[int, str], object] = _nothing
         self.thread = threading.Thread(target=self._run, name="Kernel pipe", daemon=True)
         # A debugger that stops every thread must leave this one alone.
         self.thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
@@ -112,7 +116,7 @@ class KernelPipe:
     def start(
         self,
         on_record: Callable[[Channel, list[Any], list[Any]], object],
-        on_end: Callable[[int], object],
+        on_end: Callable[[int, str], object],
     ) -> None:
         """Begin to move records.
 
@@ -121,7 +125,8 @@ class KernelPipe:
         on_record : callable
             Gets channel, identities and parts on the pipe's thread; must not block.
         on_end : callable
-            Gets an exit code on the pipe's thread when no more records can come.
+            Gets an exit code, and a reason or nothing, on the pipe's thread when no more records
+            can come or go.
         """
         self._on_record = on_record
         self._on_end = on_end
@@ -237,16 +242,14 @@ class KernelPipe:
                     poll.register(self._out_fd, select.POLLOUT)
                 else:
                     poll.unregister(self._out_fd)
-            for fd, event in poll.poll(self._pause()):
+            for fd, _ in poll.poll(self._pause()):
                 if fd == self._wake_fd:
                     os.eventfd_read(fd)
                 elif fd == self._in_fd:
                     if not self._read():
                         return
                 elif fd == self._out_fd:
-                    if event & select.POLLERR:
-                        self._on_end(1)
-                        return
+                    pass  # writing comes last, whatever else there was
                 elif not self._captures[fd]():
                     del self._captures[fd]
             if self._calls and not self._run_calls():
@@ -282,13 +285,12 @@ class KernelPipe:
         except BlockingIOError:
             return True
         if not data:
-            self._on_end(0)
+            self._on_end(0, "")
             return False
         try:
             records = self._reader.feed(data)
         except ProtocolViolationError as error:
-            os.write(2, f"{error}\n".encode())
-            self._on_end(1)
+            self._on_end(1, str(error))
             return False
         assert self._on_record is not None  # noqa: S101 - start() came first
         for channel, identities, parts in records:
@@ -319,7 +321,11 @@ class KernelPipe:
                 self._room.set()
                 return False
             except BrokenPipeError:
-                self._on_end(1)
+                # Nobody will read any of it, and nothing more can be said.
+                self._outbox.clear()
+                self._unwritten.clear()
+                on_end, self._on_end = self._on_end, _nothing
+                on_end(1, "nobody reads what the kernel says")
                 return False
             self._drop_written(count)
         self._written_at = monotonic()

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from jupyter_client.adapter import adapt
 from jupyter_client.jsonutil import json_clean, json_default
 from jupyter_client.session import DELIM, DONE, Session
+
 from sandbox_kernel.wire.kernel import Channel
 
 try:

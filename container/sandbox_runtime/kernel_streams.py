@@ -12,6 +12,7 @@ import threading
 from threading import local
 
 from ipykernel.iostream import OutStream as _OutStream
+
 from sandbox_runtime.kernel_pipe import KernelPipe, Text, widen
 
 TYPE_CHECKING = False
@@ -22,6 +23,13 @@ __all__ = ["Capture", "OutStream"]
 
 _CHUNK = 1 << 16
 _LINE = 4096
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    msg = f"write() argument must be str, not {type(value)}"
+    raise TypeError(msg)
 
 
 class Capture:
@@ -106,9 +114,8 @@ class OutStream(_OutStream):
 
     def write(self, string: str) -> int:
         """Queue text; returns its length."""
-        if not isinstance(string, str):  # a caller's mistake, as annotations are not checked
-            msg = f"write() argument must be str, not {type(string)}"
-            raise TypeError(msg)
+        if type(string) is not str:
+            string = _as_text(string)
         if self.pub_thread is None:
             msg = "I/O operation on closed file"
             raise ValueError(msg)
