@@ -115,6 +115,7 @@ class Registry:
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._pid = 0
+        self._file: tuple[int, int] | None = None
 
     def close(self) -> None:
         """Close the database; the next use opens it again."""
@@ -253,8 +254,12 @@ class Registry:
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is not None and self._pid == os.getpid():
-            return self._connection
+            if self._identity() == self._file:
+                return self._connection
+            # Somebody removed or replaced the file; what we hold is no longer the truth.
+            self._connection.close()
         # A connection must not be used, nor closed, in a forked child; the copy is left alone.
+        self._connection = None
         with storage_errors(self._path, "open"):
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(
@@ -265,8 +270,15 @@ class Registry:
         except BaseException:
             connection.close()
             raise
-        self._connection, self._pid = connection, os.getpid()
+        self._connection, self._pid, self._file = connection, os.getpid(), self._identity()
         return connection
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         version = connection.execute("PRAGMA user_version").fetchone()[0]

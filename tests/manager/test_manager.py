@@ -445,7 +445,6 @@ def test_a_lost_registry_loses_no_sandbox(manager, data_dir):
     """After the mend that the error names, the ids and their files are there again."""
     running = manager.ensure("a")
     (running.layout.workspace / "kept").write_text("x")
-    manager.close()
     for name in ("registry.sqlite3", "registry.sqlite3-wal", "registry.sqlite3-shm"):
         (data_dir / name).unlink(missing_ok=True)
 

@@ -151,10 +151,10 @@ def _record(layout: StateLayout) -> Path:
 
 def _recorded(layout: StateLayout) -> dict[str, Any] | None:
     try:
-        data: dict[str, Any] = json.loads(_record(layout).read_bytes())
+        data = json.loads(_record(layout).read_bytes())
     except (OSError, ValueError):
         return None
-    return data
+    return data if isinstance(data, dict) else None
 
 
 def _is_locked(layout: StateLayout) -> bool:
