@@ -88,6 +88,12 @@ def diagnose(stderr: str, facts: Facts) -> Diagnosis | None:
                 " BubblewrapEngine.executable unset."
             ),
         )
+    if "error while loading shared libraries" in stderr:
+        return Diagnosis(
+            code="bwrap-broken",
+            cause=f"this bubblewrap does not fit the system ({_last_line(stderr)})",
+            mend="Install your system's own bubblewrap, 0.11 or later.",
+        )
     if any(text in stderr for text in _NAMESPACE_TEXTS):
         return _no_namespaces(stderr, facts)
     if "loopback: Failed" in stderr and facts.apparmor_restrict:

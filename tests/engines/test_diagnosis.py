@@ -77,6 +77,14 @@ NO_NAMESPACE_UPSTREAM = (
             "overlay-denied",
         ),
         ("bwrap: Unknown option --overlay-src\n", Facts(), "bwrap-too-old"),
+        (
+            (
+                "bwrap: error while loading shared libraries: libcap.so.2: cannot open shared object"
+                " file: No such file or directory\n"
+            ),
+            Facts(),
+            "bwrap-broken",
+        ),
         ("bwrap: Unknown option --disable-userns\n", Facts(), "bwrap-too-old"),
         ("bwrap: prctl(PR_SET_SECCOMP) seccomp: Invalid argument\n", Facts(), "seccomp-denied"),
     ],
