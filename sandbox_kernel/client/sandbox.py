@@ -54,8 +54,9 @@ __all__ = ["Sandbox", "get_sandbox", "list_sandboxes"]
 
 T = TypeVar("T")
 
-_ATTEMPTS = 3
-"""How often a sandbox that ends between its start and our connection is started anew."""
+_PAUSE = 0.005
+_ATTEMPTS = 8
+"""How often we look again when a sandbox ends between being found and our connection."""
 
 _MAX_OUTPUT = 256 << 20
 
@@ -377,9 +378,11 @@ class Sandbox:
                 except (ContainerUnavailableError, UnauthorizedError) as error:
                     if running.started:
                         raise self._manager.failed_start(running) from error
-                    # It went to sleep, or was stopped, in this very moment.
+                    # It went to sleep, or was killed, in this very moment; until the system has
+                    # torn it down it looks alive.
                     if attempt == _ATTEMPTS - 1:
                         raise
+                    await asyncio.sleep(_PAUSE * 2**attempt)
                     continue
                 self._transport = transport
                 return transport
