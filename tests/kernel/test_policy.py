@@ -17,10 +17,59 @@ JSON = st.recursive(
     max_leaves=20,
 )
 TYPES = st.sampled_from(
-    ["clear_output", "comm_close", "comm_msg", "comm_open", "debug_event", "display_data", "error", "execute_input", "execute_result", "status", "stream", "update_display_data", "iopub_welcome", "shutdown_reply", "comm_info_reply", "complete_reply", "connect_reply", "debug_reply", "execute_reply", "history_reply", "inspect_reply", "is_complete_reply", "kernel_info_reply", "usage_reply", "anything"]
+    [
+        "clear_output",
+        "comm_close",
+        "comm_msg",
+        "comm_open",
+        "debug_event",
+        "display_data",
+        "error",
+        "execute_input",
+        "execute_result",
+        "status",
+        "stream",
+        "update_display_data",
+        "iopub_welcome",
+        "shutdown_reply",
+        "comm_info_reply",
+        "complete_reply",
+        "connect_reply",
+        "debug_reply",
+        "execute_reply",
+        "history_reply",
+        "inspect_reply",
+        "is_complete_reply",
+        "kernel_info_reply",
+        "usage_reply",
+        "anything",
+    ]
 )
 FIELDS = st.sampled_from(
-    ["name", "text", "data", "metadata", "transient", "ename", "evalue", "traceback", "execution_state", "comm_id", "target_name", "target_module", "wait", "status", "payload", "comms", "prompt", "password", "event", "body", "code", "execution_count"]
+    [
+        "name",
+        "text",
+        "data",
+        "metadata",
+        "transient",
+        "ename",
+        "evalue",
+        "traceback",
+        "execution_state",
+        "comm_id",
+        "target_name",
+        "target_module",
+        "wait",
+        "status",
+        "payload",
+        "comms",
+        "prompt",
+        "password",
+        "event",
+        "body",
+        "code",
+        "execution_count",
+    ]
 )
 CONTENT = JSON | st.dictionaries(FIELDS, JSON)
 

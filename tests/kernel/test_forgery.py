@@ -1,0 +1,139 @@
+"""Cells that write records themselves: with kernel and code in one process nothing prevents them,
+so the relay must hold.  Each forgery is sent from inside a running cell."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.kernel_driver import Kernel, Request
+
+FORGE = """
+import json as _json
+def forge(channel, msg_type, content, parent=None, metadata=b'{}', raw=None):
+    kernel = get_ipython().kernel
+    parent = kernel.get_parent()['header'] if parent is None else parent
+    header = _json.dumps({'msg_type': msg_type, 'msg_id': 'forged', 'session': 'forged'}).encode()
+    content = raw if raw is not None else _json.dumps(content).encode()
+    kernel.pipe.put(channel, [b'anyone'], [header, _json.dumps(parent, default=str).encode(), metadata, content])
+    kernel.pipe.flush(5)
+SHELL, CONTROL, STDIN, IOPUB, META, STREAM = 1, 2, 3, 4, 5, 6
+"""
+
+
+@pytest.fixture(scope="module")
+def forger(shared_kernel: Kernel) -> Kernel:
+    shared_kernel.cell(FORGE)
+    return shared_kernel
+
+
+def refusals(kernel: Kernel) -> int:
+    """How many messages the relay says it has refused."""
+    line = [line for line in kernel.cell("%sandbox").text.splitlines() if "refused" in line]
+    return int(line[0].split()[1]) if line else 0
+
+
+def forge(kernel: Kernel, code: str) -> Request:
+    """Run a forging cell; it must end well and the session be usable after it."""
+    cell = kernel.cell(code)
+    assert cell.status == "ok"
+    assert kernel.value("1 + 1") == 2
+    return cell
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "forge(IOPUB, 'status', {'execution_state': 'restarting'})",
+        "forge(IOPUB, 'status', {'execution_state': 'dead'}, {})",
+        "forge(IOPUB, 'iopub_welcome', {'subscription': ''}, {})",
+        "forge(IOPUB, 'shutdown_reply', {'status': 'ok', 'restart': False})",
+        "forge(IOPUB, 'evil_type', {})",
+        "forge(IOPUB, 'comm_msg', {'comm_id': 'host-1', 'data': {'state': {'_esm': 'evil()'}}})",
+        "forge(IOPUB, 'stream', {'name': 'stderr', 'text': 5})",
+        "forge(IOPUB, 'execute_input', {'code': 'evil()', 'execution_count': 1})",
+        "forge(SHELL, 'kernel_info_reply', {'status': 'ok'}, {'msg_id': 'nobody'})",
+        "forge(CONTROL, 'shutdown_reply', {'status': 'ok', 'restart': True})",
+        "forge(SHELL, 'complete_reply', {'status': 'ok'})",
+        "forge(STDIN, 'input_request', {'prompt': 'sudo password:', 'password': True})",
+        "forge(STDIN, 'input_request', {'prompt': 'sudo:', 'password': True}, {'msg_id': 'x'})",
+        "forge(STDIN, 'stream', {'name': 'stdout', 'text': 'x'})",
+        "forge(IOPUB, 'display_data', {}, raw=b'[' * 5000)",
+        "forge(IOPUB, 'display_data', {}, raw=b'{\"data\": ' + b'{\"a\":' * 200 + b'1' + b'}' * 201)",
+        "forge(IOPUB, 'display_data', {}, raw=b'not json')",
+        'get_ipython().kernel.pipe.put(META, [], [b\'{"op":"exit"}\'])',
+        "get_ipython().kernel.pipe.put(STREAM, [], [b'stdlog', b'{}', b'x'])",
+        "get_ipython().kernel.pipe.put(STREAM, [], [b'stdout'])",
+        "get_ipython().kernel.pipe.put(IOPUB, [], [])",
+    ],
+)
+def test_a_forged_message_reaches_no_client(forger: Kernel, code: str) -> None:
+    """It is refused and counted, and the cell and the session go on."""
+    before = refusals(forger)
+    seen = len(forger.log)
+    cell = forge(forger, code)
+
+    assert cell.kinds == ["busy", "execute_input", "idle"]
+    assert cell.content["status"] == "ok"
+    assert not cell.inputs
+    assert refusals(forger) > before
+    for message in forger.log[seen:]:
+        assert message["header"]["msg_id"] != "forged"
+        assert message["header"]["session"] != "forged"
+
+
+def test_a_forged_idle_does_not_end_a_cell_early(forger: Kernel) -> None:
+    """The idle waits for the reply, and what the cell prints until then comes before it."""
+    cell = forge(
+        forger, "forge(IOPUB, 'status', {'execution_state': 'idle'}); print('after', flush=True)"
+    )
+
+    assert cell.kinds == ["busy", "execute_input", "stdout", "idle"]
+
+
+def test_a_comm_opened_by_a_cell_names_no_module(forger: Kernel) -> None:
+    cell = forge(
+        forger,
+        "forge(IOPUB, 'comm_open', {'comm_id': 'z', 'target_name': 't',"
+        " 'target_module': 'http://x/y.js', 'data': {}})",
+    )
+
+    assert cell.of_type("comm_open")[0]["content"] == {
+        "comm_id": "z",
+        "target_name": "t",
+        "data": {},
+    }
+
+
+def test_text_under_another_cells_name_stays_an_output(forger: Kernel) -> None:
+    """A cell may print into an older cell; a parent that nobody sent becomes no parent."""
+    older = forger.cell("1")
+    seen = len(forger.strays)
+    forge(
+        forger,
+        f"forge(IOPUB, 'stream', {{'name': 'stdout', 'text': 'hi'}}, {{'msg_id': {older.msg_id!r}}})\n"
+        "forge(IOPUB, 'stream', {'name': 'stdout', 'text': 'lost'}, {'msg_id': 'nobody'})",
+    )
+
+    assert older.text == "hi"
+    assert older.of_type("stream")[0]["parent_header"]["session"] == forger.connection.session
+    lost = [m for m in forger.strays[seen:] if m["content"].get("text") == "lost"]
+    assert [m["parent_header"] for m in lost] == [{}]
+
+
+def test_duplicate_keys_show_clients_what_was_judged(forger: Kernel) -> None:
+    """What is forwarded is encoded anew, never the bytes that came."""
+    cell = forge(
+        forger,
+        'forge(IOPUB, "status", {}, raw=b\'{"execution_state":"restarting","execution_state":"busy"}\')',
+    )
+
+    assert cell.kinds == ["busy", "execute_input", "idle"]
+
+
+def test_broken_framing_ends_the_interpreter_and_says_so(kernel: Kernel) -> None:
+    """After a broken record nothing can be understood; the cell learns why."""
+    cell = kernel.cell("import os; os.write(get_ipython().kernel.pipe._out_fd, b'\\xff' * 64)")
+
+    assert cell.status == "error"
+    assert cell.content["ename"] == "InterpreterDied"
+    assert "record" in cell.content["evalue"]
