@@ -23,6 +23,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,7 @@ __all__ = ["Command", "OverlayRefusedError", "spawn"]
 
 _ENGINE = "bubblewrap"
 _TIMEOUT = 20.0
+_LOCK_PATIENCE = 0.5
 _LARGEST_CONFIG = 1 << 20
 
 
@@ -191,12 +193,18 @@ class _Spawn:
         with storage_errors(self.launch.layout.lock, "open"):
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             lock = os.open(self.launch.layout.lock, flags, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(lock)
-            raise self._failed("an earlier container of it still runs") from error
-        return lock
+        deadline = time.monotonic() + _LOCK_PATIENCE
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                # Whoever asks whether the sandbox lives holds the lock for an instant, too.
+                if time.monotonic() < deadline:
+                    time.sleep(0.001)
+                    continue
+                os.close(lock)
+                raise self._failed("an earlier container of it still runs") from error
+            return lock
 
     def _enter_group(self, pid: int) -> None:
         if self.command.group is None:
