@@ -26,7 +26,10 @@ class PythonEnvironment:
     Parameters
     ----------
     interpreter : str
-        Runs the runtime and the kernels.
+        Runs the kernels.
+    runtime_interpreter : str
+        Runs the runtime: the same program, by a path that nobody inside can have changed, if there
+        is one.
     prefix : str
         The environment's own ``sys.prefix``.
     folders : tuple of str
@@ -38,6 +41,7 @@ class PythonEnvironment:
     """
 
     interpreter: str
+    runtime_interpreter: str
     prefix: str
     folders: tuple[str, ...]
     links: dict[str, str] = field(default_factory=dict)
@@ -105,8 +109,12 @@ def show(
     is_layered = own not in ("/", "/usr") and is_ours(own) and not touches_private(own, host)
     layered = own if is_layered else None
     kept = _outermost(folders)
+    program = hops[-1] if hops else interpreter
+    if layered is not None and lies_in(real(program), layered):
+        program = interpreter
     return PythonEnvironment(
         interpreter=interpreter,
+        runtime_interpreter=program,
         prefix=prefix,
         folders=tuple(each for each in kept if each != layered),
         links={

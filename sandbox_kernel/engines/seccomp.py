@@ -123,11 +123,22 @@ _UNSHARE = (272, 97)
 _IOCTL = (16, 29)
 _SOCKET = (41, 198)
 _SOCKETPAIR = (53, 199)
+# name: (x86_64, aarch64), and which argument is the mode
+_CHMOD: dict[str, tuple[tuple[int | None, int | None], int]] = {
+    "chmod": ((90, None), 1),
+    "fchmod": ((91, 52), 1),
+    "fchmodat": ((268, 53), 2),
+    "fchmodat2": ((452, 452), 2),
+}
 
 # All CLONE_NEW flags of sched.h but the one for time: mounts, control groups, names, IPC, users,
 # processes, network.
 _NAMESPACE_FLAGS = 0x7E020000
 _NEWTIME = 0x00000080  # means something only to unshare; in clone these bits are the exit signal
+# S_ISUID | S_ISGID.  In a folder of the host, a program of root's sandbox that is made setuid is
+# setuid root for every user of the host.  A file made with the bits at once loses them when it is
+# written to (write(2)).
+_SETUID_BITS = 0o6000
 _TIOCSTI = 0x5412
 _TIOCLINUX = 0x541C
 # AF_UNSPEC, AF_UNIX, AF_INET, AF_INET6, AF_NETLINK.  Others are rare and much of their code is
@@ -145,7 +156,7 @@ _FAIL_WITH = 0x00050000
 # are little-endian, so the low half of an argument is its first word.
 _NUMBER = 0
 _ARCH = 4
-_ARGUMENT = (16, 24)
+_ARGUMENT = (16, 24, 32)
 
 _NEXT = ""
 
@@ -213,6 +224,10 @@ def _steps(architecture: Architecture, *, allow_ptrace: bool) -> list[_Step]:
         _Step(_EQUAL, _SOCKET[column], "socket"),
         _Step(_EQUAL, _SOCKETPAIR[column], "socket"),
     ]
+    for numbers_of_one, argument in _CHMOD.values():
+        number = numbers_of_one[column]
+        if number is not None:
+            steps.append(_Step(_EQUAL, number, f"mode in argument {argument}"))
     denied = _DENIED if allow_ptrace else _DENIED | _TRACING
     for table, target in ((denied, "denied"), (_ABSENT, "absent")):
         numbers = (row[column] for row in table.values())
@@ -226,6 +241,10 @@ def _steps(architecture: Architecture, *, allow_ptrace: bool) -> list[_Step]:
         _Step(_LOAD, _ARGUMENT[1], label="ioctl"),
         _Step(_EQUAL, _TIOCSTI, "denied"),
         _Step(_EQUAL, _TIOCLINUX, "denied", "allowed_far"),
+        _Step(_LOAD, _ARGUMENT[1], label="mode in argument 1"),
+        _Step(_ANY_BIT, _SETUID_BITS, "denied", "allowed_far"),
+        _Step(_LOAD, _ARGUMENT[2], label="mode in argument 2"),
+        _Step(_ANY_BIT, _SETUID_BITS, "denied", "allowed_far"),
         _Step(_LOAD, _ARGUMENT[0], label="socket"),
         *(_Step(_EQUAL, family, "allowed_far") for family in _FAMILIES),
         _Step(_RETURN, _FAIL_WITH | errno.EAFNOSUPPORT),

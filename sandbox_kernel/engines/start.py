@@ -266,7 +266,7 @@ class Start:
                 bwrap=self.bwrap,
                 plan=plan,
                 seccomp=seccomp,
-                interpreter=python.interpreter,
+                interpreter=python.runtime_interpreter,
                 config=config,
                 record=record,
                 group=limits.group,

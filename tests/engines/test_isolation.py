@@ -201,6 +201,16 @@ def test_dangerous_calls_are_refused(box: HostSandbox, call: str) -> None:
     assert out == "EPERM"
 
 
+def test_no_setuid_programs_can_be_made(box: HostSandbox) -> None:
+    """A file of root's sandbox belongs to root on the host, too."""
+    code, _, err = box.run("sh", "-c", "cp /usr/bin/true made && chmod u+s made")
+
+    assert code != 0
+    assert "Operation not permitted" in err
+    assert box.run("chmod", "755", "made")[0] == 0
+    assert not (box.root / "workspace" / "made").stat().st_mode & 0o6000
+
+
 def test_nested_user_namespaces_are_refused(box: HostSandbox) -> None:
     """Also by the ordinary program for it."""
     code, _, err = box.run("unshare", "--user", "true")

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sandbox_kernel.engines.base import Limits, Reached
-from sandbox_kernel.engines.cgroups import Place, find_place, limit_files, wanted
+from sandbox_kernel.engines.cgroups import (
+    Group,
+    Place,
+    create,
+    enter,
+    find_place,
+    kill,
+    limit_files,
+    remove,
+    wanted,
+)
 from sandbox_kernel.engines.limits import weigh_limits
 
 ALL = Limits(memory_bytes=1 << 30, cpus=1.5, processes=64, file_bytes=1 << 20)
@@ -162,3 +174,44 @@ def test_what_was_not_asked_for_is_absent() -> None:
 
     assert set(reached.values()) == {Reached.ABSENT}
     assert rlimits == {}
+
+
+def test_a_group_of_version_2_is_filled(tmp_path: Path) -> None:
+    """In a folder that stands for the delegated one: limits, our process, the counter's path."""
+    place = Place(version=2, parents=dict.fromkeys(("memory", "cpu", "pids"), str(tmp_path)))
+
+    group, holding = create(place, "sandbox-x", ALL)
+    enter(group, 4711)
+
+    folder = tmp_path / "sandbox-x"
+    assert holding == {"memory", "cpu", "pids"}
+    assert group == Group(version=2, folders=[str(folder)], events=f"{folder}/memory.events")
+    assert {each.name: each.read_text() for each in folder.iterdir()} == {
+        "memory.max": "1073741824",
+        "memory.swap.max": "0",
+        "cpu.max": "150000 100000",
+        "pids.max": "64",
+        "cgroup.procs": "4711",
+    }
+    (folder / "cgroup.procs").write_text("")
+    kill(group.folders)
+    assert (folder / "cgroup.kill").read_text() == "1"
+
+
+def test_a_group_that_cannot_be_made_holds_nothing(tmp_path: Path) -> None:
+    """Neither is it an error: the limit is then weighed without it."""
+    place = Place(version=2, parents={"memory": str(tmp_path / "gone")})
+
+    group, holding = create(place, "sandbox-x", ALL)
+
+    assert (group.folders, group.events, holding) == ([], None, set())
+
+
+def test_removing_what_is_gone_is_fine(tmp_path: Path) -> None:
+    """And twice as well."""
+    (tmp_path / "group").mkdir()
+
+    for _ in range(2):
+        remove([str(tmp_path / "group")])
+
+    assert list(tmp_path.iterdir()) == []

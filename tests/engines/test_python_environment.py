@@ -106,3 +106,14 @@ def test_folders_inside_shown_ones_are_not_shown_twice() -> None:
     found = shown("/work/.venv", "/opt/python", "/opt/python/3/bin/python3")
 
     assert found.folders == ("/opt/python",)
+
+
+def test_the_runtime_runs_by_a_path_that_cannot_be_changed_inside() -> None:
+    """A layer that persists must not decide what the next container starts with."""
+    base = "/opt/python"
+
+    assert shown("/work/.venv", base, f"{base}/bin/python3").runtime_interpreter == (
+        f"{base}/bin/python3"
+    )
+    assert shown(base, base, f"{base}/bin/python3").runtime_interpreter == f"{base}/bin/python"
+    assert shown("/usr", "/usr").runtime_interpreter == "/usr/bin/python"

@@ -149,6 +149,22 @@ def test_no_typing_into_terminals(machine: str, request_number: int) -> None:
     assert verdict(program, ioctl, 0, 0x5401, arch=arch) == ALLOW
 
 
+def test_no_setuid_programs(machine: str) -> None:
+    """In a folder of the host they would be so for the host's users; other modes pass."""
+    program = seccomp_filter(machine)
+    arch = arch_of(machine)
+    calls = numbers(machine, fchmod=(91, 52), fchmodat=(268, 53), fchmodat2=(452, 452))
+
+    for name, number in calls.items():
+        at = 1 if name == "fchmod" else 2
+        for mode in (0o755, 0o1777, 0o600):
+            assert verdict(program, number, *[0] * at, mode, arch=arch) == ALLOW
+        for mode in (0o4755, 0o2755, 0o6000):
+            assert verdict(program, number, *[0] * at, mode, arch=arch) == EPERM
+    if machine == "x86_64":
+        assert verdict(program, 90, 0, 0o4755) == EPERM
+
+
 def test_only_common_socket_families(machine: str) -> None:
     """Unix, IPv4, IPv6 and netlink; the others say that they are not supported."""
     program = seccomp_filter(machine)
