@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from sandbox_kernel.cli.report import NO_ENGINE, OK, print_json, printable
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.manager.engine_choice import load_engine, resolve_engine_name
+from sandbox_kernel.manager.engine_choice import load_engine
 from sandbox_kernel.manager.settings import Settings, load_settings
 
 __all__ = ["doctor"]
@@ -40,7 +40,7 @@ def doctor(arguments: Namespace) -> int:
 
 
 def _engine(settings: Settings) -> _Finding:
-    name = resolve_engine_name(settings.engine)
+    name = settings.engine
     what = f"engine {name}"
     try:
         probe = load_engine(name, settings).probe()

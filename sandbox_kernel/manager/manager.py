@@ -20,10 +20,11 @@ from typing import Any
 
 from sandbox_kernel.engines.base import Engine, Instance, Launch, SandboxSpec, StateLayout
 from sandbox_kernel.engines.disk import tail
+from sandbox_kernel.engines.select import AUTO
 from sandbox_kernel.errors import EngineStartError, SandboxBusyError, SandboxError
 from sandbox_kernel.manager import locks
 from sandbox_kernel.manager.doorbell import call_once
-from sandbox_kernel.manager.engine_choice import load_engine, resolve_engine_name
+from sandbox_kernel.manager.engine_choice import load_engine
 from sandbox_kernel.manager.identity import check_sandbox_id, new_lifetime, new_token
 from sandbox_kernel.manager.lifecycle import Event, State, Step, advance, steps_to_running
 from sandbox_kernel.manager.registry import Entry, Registry
@@ -291,7 +292,7 @@ class Manager:
             sandbox_id=sandbox_id,
             lifetime=new_lifetime(),
             state=advance(State.ABSENT, Event.CREATE),
-            engine=resolve_engine_name(self.settings.engine),
+            engine=self.settings.engine,
             spec=spec,
             ephemeral=ephemeral,
             token=None,
@@ -301,8 +302,9 @@ class Manager:
         )
 
     def _started(self, entry: Entry, *, is_new: bool) -> Entry:
-        name = resolve_engine_name(self.settings.engine)
-        engine = self._engine(name)
+        engine = self._engine(self.settings.engine)
+        # Under "auto" the engine found is what the sandbox has to be ended with.
+        name = engine.name if self.settings.engine == AUTO else self.settings.engine
         layout = self._layout(entry.lifetime)
         starting = replace(
             entry,
@@ -497,7 +499,7 @@ class Manager:
                 sandbox_id=sandbox_id,
                 lifetime=folder.name,
                 state=State.STOPPED,
-                engine=resolve_engine_name(self.settings.engine),
+                engine=self.settings.engine,
                 spec=self.settings.spec(),
                 ephemeral=ephemeral,
                 token=None,

@@ -95,10 +95,10 @@ class Rounds:
             running = self.manager.ensure(sandbox_id)
             try:
                 health = call_once(running.endpoint, "runtime.health", Empty(), timeout=20.0)
-            except (ContainerUnavailableError, OperationInterruptedError):
+            except (ContainerUnavailableError, OperationInterruptedError) as error:
                 # A runtime that was killed a moment ago holds its lock until it is torn down.
                 if running.started or time.monotonic() > before + 5:
-                    raise
+                    raise self.manager.failed_start(running) from error
                 time.sleep(0.002)
             else:
                 break
