@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
+
+from sandbox_runtime.quick import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ so what waits is bounded by what it asked for.  A slow client thus delays itself
 
 from __future__ import annotations
 
-from collections import deque
 from itertools import islice
 
 from sandbox_kernel.errors import (
@@ -28,6 +27,7 @@ from sandbox_kernel.wire.rpc import (
 )
 from sandbox_kernel.wire.version import agree
 from sandbox_runtime.loop import READ, WRITE
+from sandbox_runtime.quick import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 
         def dispatch(self, call: Call, exchange: Exchange) -> None:
             """Begin an operation; its failure is told through the exchange."""
+
+        def welcomed(self) -> None:
+            """Learn that a client was let in."""
 
         def gone(self, connection: Connection) -> None:
             """Forget a closed connection."""
@@ -180,7 +183,6 @@ class Connection:
         self._channel: ChannelOwner | None = None
         self._closing = False
         self._closed = False
-        self._welcomed = False
         self._events = READ
         loop.add(self._fd, READ, self._ready)
         self._deadline = loop.call_later(HELLO_TIMEOUT, self.close)
@@ -245,8 +247,8 @@ class Connection:
             raise UnauthorizedError
         version = agree(hello.versions)
         self._deadline.cancel()
-        self._welcomed = True
         self.send(self.protocol.welcome(version, self._door.sandbox_id, self._door.incarnation))
+        self._door.welcomed()
 
     def _call(self, call: Call) -> None:
         exchange = Exchange(self, call.call)

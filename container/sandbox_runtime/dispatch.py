@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from sandbox_kernel.wire.record import Record
     from sandbox_kernel.wire.rpc import Call
     from sandbox_runtime.connection import Exchange
-    from sandbox_runtime.server import Runtime
+    from sandbox_runtime.workshop import Workshop
 
     # The request's class is the table's; the codec has checked it.
-    Handler = Callable[[Runtime, Any, Exchange], Record | None]
+    Handler = Callable[[Workshop, Any, Exchange], Record | None]
 
 __all__ = ["HANDLERS", "answer_with", "dispatch"]
 
 
-def dispatch(runtime: Runtime, call: Call, exchange: Exchange) -> None:
+def dispatch(workshop: Workshop, call: Call, exchange: Exchange) -> None:
     """Begin the operation a call asks for; every failure is told through the exchange."""
 
     def begin() -> Record | None:
@@ -37,11 +37,11 @@ def dispatch(runtime: Runtime, call: Call, exchange: Exchange) -> None:
         if operation is None or handler is None:
             raise ValidationFailedError("op", f"is no operation: {call.operation[:80]!r}")
         request = decode(operation.request, call.params, call.body)
-        if call.incarnation not in (None, runtime.incarnation):
+        if call.incarnation not in (None, workshop.incarnation):
             _refuse_stale(request)
-        return handler(runtime, request, exchange)
+        return handler(workshop, request, exchange)
 
-    answer_with(exchange, begin, runtime.log)
+    answer_with(exchange, begin, workshop.log)
 
 
 def answer_with(
@@ -77,42 +77,44 @@ def _refuse_stale(request: Record) -> None:
         raise KernelNotFoundError(kernel_id)
 
 
-def _start_process(runtime: Runtime, request: Any, _exchange: Exchange) -> Record:
-    return runtime.processes.start(request)
+def _start_process(workshop: Workshop, request: Any, _exchange: Exchange) -> Record:
+    return workshop.processes.start(request)
 
 
-def _signal(runtime: Runtime, request: Any, _exchange: Exchange) -> Record:
-    runtime.processes.signal(request)
+def _signal(workshop: Workshop, request: Any, _exchange: Exchange) -> Record:
+    workshop.processes.signal(request)
     return Empty()
 
 
-def _kernel_list(runtime: Runtime, _request: Any, _exchange: Exchange) -> Record:
-    return KernelList(kernels=runtime.kernels.living())
+def _kernel_list(workshop: Workshop, _request: Any, _exchange: Exchange) -> Record:
+    return KernelList(kernels=workshop.kernels.living())
 
 
-def _process_list(runtime: Runtime, _request: Any, _exchange: Exchange) -> Record:
-    return ProcessList(processes=runtime.processes.known())
+def _process_list(workshop: Workshop, _request: Any, _exchange: Exchange) -> Record:
+    return ProcessList(processes=workshop.processes.known())
 
 
 HANDLERS: dict[str, Handler] = {
-    "runtime.health": lambda runtime, _request, _exchange: runtime.health(),
-    "runtime.configure": lambda runtime, request, _exchange: runtime.configure(request),
-    "runtime.shutdown": lambda runtime, request, _exchange: runtime.shut_down(request),
-    "exec": lambda runtime, request, exchange: runtime.processes.exec(request, exchange),
+    "runtime.health": lambda workshop, _request, _exchange: workshop.health(),
+    "runtime.configure": lambda workshop, request, _exchange: workshop.configure(request),
+    "runtime.shutdown": lambda workshop, request, _exchange: workshop.shut_down(request),
+    "exec": lambda workshop, request, exchange: workshop.processes.exec(request, exchange),
     "process.start": _start_process,
-    "process.get": lambda runtime, request, _: runtime.processes.get(request.process_id),
+    "process.get": lambda workshop, request, _: workshop.processes.get(request.process_id),
     "process.list": _process_list,
-    "process.output": lambda runtime, request, exchange: runtime.processes.output(
+    "process.output": lambda workshop, request, exchange: workshop.processes.output(
         request, exchange
     ),
-    "process.write_stdin": lambda runtime, request, exchange: runtime.processes.write_stdin(
+    "process.write_stdin": lambda workshop, request, exchange: workshop.processes.write_stdin(
         request, exchange
     ),
     "process.signal": _signal,
-    "process.wait": lambda runtime, request, exchange: runtime.processes.wait(request, exchange),
-    "kernel.start": lambda runtime, request, exchange: runtime.kernels.start(request, exchange),
-    "kernel.connect": lambda runtime, request, exchange: runtime.kernels.connect(request, exchange),
+    "process.wait": lambda workshop, request, exchange: workshop.processes.wait(request, exchange),
+    "kernel.start": lambda workshop, request, exchange: workshop.kernels.start(request, exchange),
+    "kernel.connect": lambda workshop, request, exchange: workshop.kernels.connect(
+        request, exchange
+    ),
     "kernel.list": _kernel_list,
-    "kernel.end": lambda runtime, request, exchange: runtime.kernels.end(request, exchange),
+    "kernel.end": lambda workshop, request, exchange: workshop.kernels.end(request, exchange),
 }
 """One handler for each operation: it returns the answer, or None and answers later."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import struct
 from _socket import AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socketpair
-from collections import deque
 
 from sandbox_kernel.errors import OperationError, ProtocolViolationError
 from sandbox_kernel.wire.codec import dump_json, load_json
 from sandbox_runtime.loop import READ
+from sandbox_runtime.quick import deque
 from sandbox_runtime.spawn import spawn
 
 TYPE_CHECKING = False

@@ -60,7 +60,10 @@ def preload() -> None:
     A scout finds out which these are: a fork that becomes a kernel of no one, runs a little, and
     tells its modules.
     """
-    import sandbox_runtime.kernel_app  # noqa: F401 - the scout need not import it
+    # What takes long need not be imported twice.
+    with contextlib.suppress(ImportError):
+        pass
+    import sandbox_runtime.kernel_app  # noqa: F401
 
     reading, writing = os.pipe()
     scout = os.fork()

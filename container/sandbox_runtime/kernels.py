@@ -11,10 +11,8 @@ read; so much only, since the acknowledgements come over the same connection.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
-from collections import deque
 
 from sandbox_kernel.errors import (
     KernelNotFoundError,
@@ -37,6 +35,7 @@ from sandbox_runtime.connection import STREAM_MARK
 from sandbox_runtime.fork_client import ForkClient
 from sandbox_runtime.loop import READ, WRITE
 from sandbox_runtime.packages import fingerprint
+from sandbox_runtime.quick import deque, signal
 from sandbox_runtime.ring import Ring
 from sandbox_runtime.spawn import check_folder, overlay, program_name, spawn
 

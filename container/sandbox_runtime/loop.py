@@ -10,8 +10,9 @@ from __future__ import annotations
 import heapq
 import os
 import select
-import signal
 import time
+
+from sandbox_runtime.quick import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Loop:
         self._callbacks: dict[int, Callback] = {}
         self._timers: list[Timer] = []
         self._sweep_at = _FIRST_SWEEP
-        self._soon: list[Callable[[], None]] = []
+        self._soon: list[Callable[[], object]] = []
         self._signals: dict[int, Callable[[], None]] = {}
         self._wakeup, self._wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
@@ -101,7 +102,7 @@ class Loop:
         """Call `callback` in `delay` seconds."""
         return self.call_at(time.monotonic() + delay, callback)
 
-    def call_soon(self, callback: Callable[[], None]) -> None:
+    def call_soon(self, callback: Callable[[], object]) -> None:
         """Call `callback` in the next turn, after the descriptors that are ready by then."""
         self._soon.append(callback)
 
@@ -162,7 +163,7 @@ class Loop:
             if callback is not None:
                 self._call(callback)
 
-    def _call(self, callback: Callable[[], None]) -> None:
+    def _call(self, callback: Callable[[], object]) -> None:
         try:
             callback()
         except Exception:  # noqa: BLE001  likewise

@@ -9,13 +9,23 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def _prctl(option: int, value: int) -> None:
-    # ctypes takes milliseconds to import, which the first answer of a runtime need not wait for.
-    import ctypes  # noqa: PLC0415
+    if _call(option, value) != 0:
+        raise OSError(f"prctl option {option} was refused")
 
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"prctl option {option} was refused")
+
+def _call(option: int, value: int) -> int:
+    arguments = (option, value, 0, 0, 0)
+    try:
+        # The C half of ctypes is enough; the Python half costs ten milliseconds of the first
+        # command.
+        import _ctypes  # noqa: PLC0415
+
+        function = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
+        return int(_ctypes.call_function(function, arguments))
+    except (ImportError, AttributeError, TypeError):
+        import ctypes  # noqa: PLC0415
+
+        return int(ctypes.CDLL(None).prctl(*map(ctypes.c_ulong, arguments)))
 
 
 def hide_memory() -> None:

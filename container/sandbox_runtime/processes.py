@@ -9,9 +9,7 @@ of a closed pipe.
 from __future__ import annotations
 
 import os
-import signal
 import time
-from collections import deque
 
 from sandbox_kernel.errors import (
     OperationInterruptedError,
@@ -38,6 +36,7 @@ from sandbox_kernel.wire.operations import (
 from sandbox_runtime.children import signal_group
 from sandbox_runtime.cursors import make_cursor, read_cursor
 from sandbox_runtime.loop import READ, WRITE
+from sandbox_runtime.quick import deque, signal
 from sandbox_runtime.spawn import overlay, program_name, spawn
 from sandbox_runtime.spool import STDERR, STDOUT, Spool
 

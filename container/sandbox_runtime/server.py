@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 
 from sandbox_kernel.errors import ValidationFailedError
-from sandbox_kernel.wire.operations import ConfigureRequest, Empty, Health, ShutdownRequest
 from sandbox_runtime.activity import LOOKUPS, Activity
-from sandbox_runtime.children import Children
 from sandbox_runtime.connection import Connection
-from sandbox_runtime.dispatch import dispatch
-from sandbox_runtime.kernels import Kernels
 from sandbox_runtime.loop import READ, Loop
-from sandbox_runtime.memory_events import MemoryEvents
-from sandbox_runtime.processes import Processes
+from sandbox_runtime.quick import signal
 from sandbox_runtime.sockets import accept, adopt_listener, listen_unix
 
 TYPE_CHECKING = False
@@ -27,6 +21,7 @@ if TYPE_CHECKING:
     from sandbox_runtime.config import Config
     from sandbox_runtime.connection import Exchange
     from sandbox_runtime.loop import Timer
+    from sandbox_runtime.workshop import Workshop
 
 __all__ = ["TERM_GRACE", "Runtime"]
 
@@ -45,10 +40,11 @@ class Runtime:
         self.sandbox_id = config.sandbox_id
         self.incarnation = os.urandom(8).hex()
         self._token = config.token.encode()
-        self._began = time.monotonic()
+        self.began = time.monotonic()
         self._connections: set[Connection] = set()
         self._stopping = False
         self._sleep_timer: Timer | None = None
+        self._workshop: Workshop | None = None
         self._give_up_at = 0.0
         _set_limits(config.rlimits)
         if config.lock_fd is not None:
@@ -56,29 +52,8 @@ class Runtime:
             os.set_inheritable(config.lock_fd, False)
         self._listener = _listen(config)
         self.loop: Loop = Loop(self.log)
-        self.children = Children(self.loop)
         self.activity = Activity(
-            self._began, sleep_after=config.sleep_after, keep_alive=config.keep_alive
-        )
-        memory_events = MemoryEvents(config.memory_events)
-        self.processes: Processes = Processes(
-            self.loop,
-            config,
-            self.incarnation,
-            children=self.children,
-            activity=self.activity,
-            memory_events=memory_events,
-            log=self.log,
-        )
-        self.kernels: Kernels = Kernels(
-            self.loop,
-            config,
-            self.incarnation,
-            package_folder=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-            children=self.children,
-            activity=self.activity,
-            memory_events=memory_events,
-            log=self.log,
+            self.began, sleep_after=config.sleep_after, keep_alive=config.keep_alive
         )
         self.loop.add(self._listener.fileno(), READ, self._accept)
         self.loop.on_signal(signal.SIGTERM, lambda: self.stop(TERM_GRACE))
@@ -91,7 +66,7 @@ class Runtime:
 
     def run(self) -> None:
         """Serve until stopped or idle for too long."""
-        self._check_idle()
+        self.check_idle()
         self.loop.run()
 
     # --- clients ------------------------------------------------------------------------------
@@ -125,51 +100,28 @@ class Runtime:
         """Begin an operation."""
         if call.operation not in LOOKUPS:
             self.activity.touch(time.monotonic())
-        dispatch(self, call, exchange)
+        self._open_workshop().dispatch(call, exchange)
+
+    def _open_workshop(self) -> Workshop:
+        if self._workshop is None:
+            from sandbox_runtime.workshop import Workshop  # noqa: PLC0415  half of the start's time
+
+            self._workshop = Workshop(self)
+        return self._workshop
+
+    def welcomed(self) -> None:
+        """Get ready for the first operation while the client reads its welcome."""
+        if self._workshop is None:
+            self.loop.call_soon(self._open_workshop)
 
     def gone(self, connection: Connection) -> None:
         """Forget a closed connection."""
         self._connections.discard(connection)
 
-    # --- operations on the runtime itself -----------------------------------------------------
-
-    def health(self) -> Health:
-        """Return how the runtime is."""
-        now = time.monotonic()
-        since = self.activity.idle_since(now)
-        sleep_at = self.activity.sleep_at()
-        return Health(
-            sandbox_id=self.sandbox_id,
-            incarnation=self.incarnation,
-            pid=os.getpid(),
-            uptime=now - self._began,
-            idle_for=0.0 if since is None else now - since,
-            sleeps_in=None if since is None or sleep_at is None else max(0.0, sleep_at - now),
-            busy=self.activity.busy(now),
-            processes=len(self.processes),
-            kernels=len(self.kernels),
-        )
-
-    def configure(self, request: ConfigureRequest) -> Empty:
-        """Change the idle rules; the idle time starts anew."""
-        if request.sleep_after is not None and not 0 < request.sleep_after < 1e9:
-            raise ValidationFailedError("sleep_after", "must be a number of seconds above zero")
-        self.activity.configure(
-            time.monotonic(), sleep_after=request.sleep_after, keep_alive=request.keep_alive
-        )
-        self._check_idle()
-        return Empty()
-
-    def shut_down(self, request: ShutdownRequest) -> Empty:
-        """Begin to end everything; the answer comes at once."""
-        if not 0 <= request.grace <= 300:
-            raise ValidationFailedError("grace", "must be 0 to 300 seconds")
-        self.loop.call_soon(lambda: self.stop(request.grace))
-        return Empty()
-
     # --- the end ------------------------------------------------------------------------------
 
-    def _check_idle(self) -> None:
+    def check_idle(self) -> None:
+        """Go to sleep if it is time, else look again when it may be."""
         if self._sleep_timer is not None:
             self._sleep_timer.cancel()
             self._sleep_timer = None
@@ -185,9 +137,9 @@ class Runtime:
         # the idle clock, so looking again after one idle time is early enough.
         period = self.activity.sleep_after
         if sleep_at is not None:
-            self._sleep_timer = self.loop.call_at(sleep_at, self._check_idle)
+            self._sleep_timer = self.loop.call_at(sleep_at, self.check_idle)
         elif period is not None and not self.activity.keep_alive:
-            self._sleep_timer = self.loop.call_later(period, self._check_idle)
+            self._sleep_timer = self.loop.call_later(period, self.check_idle)
 
     def stop(self, grace: float) -> None:
         """End every program, TERM first and KILL after `grace` seconds, then leave the loop."""
@@ -196,14 +148,14 @@ class Runtime:
         self._stopping = True
         self.loop.remove_if_added(self._listener.fileno())
         self._listener.close()
-        self.processes.stop(grace)
-        self.kernels.stop(grace)
+        if self._workshop is not None:
+            self._workshop.stop(grace)
         self._give_up_at = time.monotonic() + grace + LAST_WORDS
         self._wait_for_end()
 
     def _wait_for_end(self) -> None:
         now = time.monotonic()
-        if now < self._give_up_at and (len(self.processes) or len(self.kernels)):
+        if now < self._give_up_at and self._workshop is not None and self._workshop.running:
             self.loop.call_later(0.005, self._wait_for_end)
             return
         for each in list(self._connections):

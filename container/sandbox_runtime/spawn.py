@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import stat
 
 from sandbox_kernel.errors import (
@@ -22,6 +21,7 @@ from sandbox_kernel.errors import (
     ProcessSpawnFailedError,
 )
 from sandbox_runtime.prctl import adopt_orphans, hide_memory
+from sandbox_runtime.quick import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -263,6 +263,6 @@ def _ignored_signals() -> list[int]:
         _ignored.extend(
             number
             for number in signal.valid_signals()
-            if signal.getsignal(number) is signal.SIG_IGN
+            if signal.getsignal(number) == signal.SIG_IGN
         )
     return _ignored

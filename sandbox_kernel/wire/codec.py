@@ -7,9 +7,8 @@ field of a record is ``bytes``: on framed transports it travels beside the JSON,
 
 from __future__ import annotations
 
-import json
-
 from sandbox_kernel.errors import ProtocolViolationError, ValidationFailedError
+from sandbox_kernel.wire.plain_json import dumps, dumps_ascii, loads
 from sandbox_kernel.wire.record import RECORDS, Record
 
 TYPE_CHECKING = False
@@ -25,13 +24,12 @@ _MAX_DEPTH = 64
 
 def dump_json(value: object) -> bytes:
     """Encode a JSON value compactly; NaN and infinities are refused with `ValueError`."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     try:
-        return text.encode()
+        return dumps(value).encode()
     except UnicodeEncodeError:
         # A lone surrogate has no UTF-8 form, but Python's names of odd files hold them; JSON's own
         # escapes carry them unharmed.
-        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
+        return dumps_ascii(value).encode("ascii")
 
 
 def load_json(data: bytes) -> Any:
@@ -43,13 +41,9 @@ def load_json(data: bytes) -> Any:
         The bytes are not UTF-8 JSON, hold NaN or infinities, or nest too deeply.
     """
     try:
-        return json.loads(data, parse_constant=_refuse_constant)
+        return loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise ProtocolViolationError("a message is not valid JSON") from error
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(name)
 
 
 def body_field(cls: type[Record]) -> str | None:

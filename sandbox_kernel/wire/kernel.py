@@ -13,10 +13,10 @@ parent header as JSON, and the text as UTF-8.  A `META` record has one part, a J
 from __future__ import annotations
 
 import struct
-from enum import IntEnum
 
 from sandbox_kernel.errors import ProtocolViolationError
 from sandbox_kernel.wire.assembler import Assembler
+from sandbox_kernel.wire.names import Number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ MAX_PARTS = 1024
 _HEADER = struct.Struct(">IBBH")
 
 
-class Channel(IntEnum):
+class Channel(Number):
     """Where a record belongs."""
 
     SHELL = 1

@@ -7,14 +7,13 @@ the epoch.  Names of fields are the names Python, TypeScript, the wire and the d
 
 from __future__ import annotations
 
-from enum import Enum
-
+from sandbox_kernel.wire.names import Name
 from sandbox_kernel.wire.record import Record
 
 __all__ = ["OPERATIONS", "Kind", "Operation"]
 
 
-class Kind(Enum):
+class Kind(Name):
     """How an operation answers."""
 
     CALL = "call"

@@ -8,11 +8,11 @@ bytes; they hold no socket, clock or task.  `PROTOCOL.md` describes every byte.
 from __future__ import annotations
 
 import struct
-from enum import Enum, IntEnum
 
 from sandbox_kernel.errors import ProtocolViolationError, SandboxError
 from sandbox_kernel.wire.assembler import Assembler
 from sandbox_kernel.wire.codec import pack, unpack
+from sandbox_kernel.wire.names import Name, Number
 from sandbox_kernel.wire.record import Record
 from sandbox_kernel.wire.version import PROTOCOL_VERSIONS
 
@@ -57,7 +57,7 @@ _HEADER = struct.Struct(">IBI")
 _AFTER_LENGTH = 5
 
 
-class FrameKind(IntEnum):
+class FrameKind(Number):
     """The second field of a frame."""
 
     HELLO = 1
@@ -218,7 +218,7 @@ class ChannelFrame(Record):
     payload: object
 
 
-class _State(Enum):
+class _State(Name):
     NEW = "new"
     OPEN = "open"
     CHANNEL = "channel"

@@ -294,7 +294,7 @@ def test_the_first_answer_needs_few_modules(runtime: RuntimeChild) -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]);"
         "import sandbox_runtime.server, sandbox_runtime.config;"
-        "import json; print(json.dumps(sorted(sys.modules)))"
+        "loaded = sorted(sys.modules); import json; print(json.dumps(loaded))"
     )
     command = [sys.executable, "-I", "-S", "-c", script, str(runtime.folder / "packages")]
 

@@ -266,8 +266,14 @@ def test_closed_input_is_an_error_of_its_own(client: Client) -> None:
 
 def test_signals_reach_the_group_or_the_process_alone(client: Client) -> None:
     """group says who is meant."""
-    script = "trap 'echo parent' USR1; sh -c 'trap \"echo child\" USR1; echo ready; while :; do sleep 0.05; done' & while :; do sleep 0.05; done"
-    process = start(client, script)
+    script = (
+        "import os, signal\n"
+        "def say(name): signal.signal(10, lambda *_: os.write(1, name))\n"
+        "say(b'parent\\n')\n"
+        "if os.fork() == 0: say(b'child\\n'); os.write(1, b'ready\\n')\n"
+        "while True: signal.pause()\n"
+    )
+    process = client.call("process.start", argv=[sys.executable, "-c", script]).process_id
     call = client.begin("process.output", process_id=process, follow=True)
     assert client.event_of(call).body == b"ready\n"
 

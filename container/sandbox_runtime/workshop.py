@@ -1,0 +1,102 @@
+"""Everything that does the work behind the door; loaded when the first client is greeted."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from sandbox_kernel.errors import ValidationFailedError
+from sandbox_kernel.wire.operations import ConfigureRequest, Empty, Health, ShutdownRequest
+from sandbox_runtime.children import Children
+from sandbox_runtime.dispatch import dispatch
+from sandbox_runtime.kernels import Kernels
+from sandbox_runtime.memory_events import MemoryEvents
+from sandbox_runtime.processes import Processes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox_kernel.wire.rpc import Call
+    from sandbox_runtime.connection import Exchange
+    from sandbox_runtime.server import Runtime
+
+__all__ = ["Workshop"]
+
+
+class Workshop:
+    """The processes and kernels of a runtime, and its own operations."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.incarnation = runtime.incarnation
+        self.log = runtime.log
+        self._runtime = runtime
+        children = Children(runtime.loop)
+        memory_events = MemoryEvents(runtime.config.memory_events)
+        self.processes: Processes = Processes(
+            runtime.loop,
+            runtime.config,
+            self.incarnation,
+            children=children,
+            activity=runtime.activity,
+            memory_events=memory_events,
+            log=self.log,
+        )
+        self.kernels: Kernels = Kernels(
+            runtime.loop,
+            runtime.config,
+            self.incarnation,
+            package_folder=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+            children=children,
+            activity=runtime.activity,
+            memory_events=memory_events,
+            log=self.log,
+        )
+
+    def dispatch(self, call: Call, exchange: Exchange) -> None:
+        """Begin an operation."""
+        dispatch(self, call, exchange)
+
+    @property
+    def running(self) -> int:
+        """How many processes and kernels run."""
+        return len(self.processes) + len(self.kernels)
+
+    def stop(self, grace: float) -> None:
+        """End them all; new ones are refused from now on."""
+        self.processes.stop(grace)
+        self.kernels.stop(grace)
+
+    # --- operations on the runtime itself -----------------------------------------------------
+
+    def health(self) -> Health:
+        """Return how the runtime is."""
+        runtime, now = self._runtime, time.monotonic()
+        since = runtime.activity.idle_since(now)
+        sleep_at = runtime.activity.sleep_at()
+        return Health(
+            sandbox_id=runtime.sandbox_id,
+            incarnation=self.incarnation,
+            pid=os.getpid(),
+            uptime=now - runtime.began,
+            idle_for=0.0 if since is None else now - since,
+            sleeps_in=None if since is None or sleep_at is None else max(0.0, sleep_at - now),
+            busy=runtime.activity.busy(now),
+            processes=len(self.processes),
+            kernels=len(self.kernels),
+        )
+
+    def configure(self, request: ConfigureRequest) -> Empty:
+        """Change the idle rules; the idle time starts anew."""
+        if request.sleep_after is not None and not 0 < request.sleep_after < 1e9:
+            raise ValidationFailedError("sleep_after", "must be a number of seconds above zero")
+        self._runtime.activity.configure(
+            time.monotonic(), sleep_after=request.sleep_after, keep_alive=request.keep_alive
+        )
+        self._runtime.check_idle()
+        return Empty()
+
+    def shut_down(self, request: ShutdownRequest) -> Empty:
+        """Begin to end everything; the answer comes at once."""
+        if not 0 <= request.grace <= 300:
+            raise ValidationFailedError("grace", "must be 0 to 300 seconds")
+        self._runtime.loop.call_soon(lambda: self._runtime.stop(request.grace))
+        return Empty()
