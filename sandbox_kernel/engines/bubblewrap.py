@@ -1,6 +1,9 @@
 """The bubblewrap engine: isolation without a daemon, root or an account.
 
 `recipe` says what bubblewrap is told, `start` starts it, `incarnation` ends it again.
+
+Whether a sandbox lives is asked at every kernel launch, and mostly that is all: what only a start
+or an end needs is imported there.
 """
 
 from __future__ import annotations
@@ -8,12 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sandbox_kernel.engines import binary, cgroups, incarnation
+from sandbox_kernel.engines import incarnation
 from sandbox_kernel.engines.base import Instance, Launch, Probe, StateLayout
-from sandbox_kernel.engines.disk import empty
 from sandbox_kernel.engines.settings import BubblewrapSettings
-from sandbox_kernel.engines.start import Start
-from sandbox_kernel.engines.trial import not_found, try_bwrap
 from sandbox_kernel.errors import EngineUnavailableError
 
 __all__ = ["BubblewrapEngine", "BubblewrapSettings"]
@@ -43,6 +43,9 @@ class BubblewrapEngine:
 
     def probe(self) -> Probe:
         """Find out by trying whether this engine works here."""
+        from sandbox_kernel.engines import binary  # noqa: PLC0415
+        from sandbox_kernel.engines.trial import not_found, try_bwrap  # noqa: PLC0415
+
         found = binary.find(self.settings.executable)
         facts = {"bwrap": found.path or "", "found": found.source}
         if found.passed_over:
@@ -82,6 +85,10 @@ class BubblewrapEngine:
         StorageError, StorageFullError
             The sandbox's own files cannot be written.
         """
+        from sandbox_kernel.engines import binary  # noqa: PLC0415
+        from sandbox_kernel.engines.start import Start  # noqa: PLC0415
+        from sandbox_kernel.engines.trial import not_found  # noqa: PLC0415
+
         found = binary.find(self.settings.executable)
         if found.path is None:
             problem = not_found(found)
@@ -102,6 +109,9 @@ class BubblewrapEngine:
         The runtime is pid 1 of the sandbox: when it is gone, the kernel has ended everything else.
         Workspace, home, and the layers that persist are left alone.  A second call is fine.
         """
+        from sandbox_kernel.engines import cgroups  # noqa: PLC0415
+        from sandbox_kernel.engines.disk import empty  # noqa: PLC0415
+
         data = (
             instance.data
             if instance is not None

@@ -8,6 +8,8 @@ the code: neither the rest of the package nor its folder's path is shown inside.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import importlib.util
 import os
@@ -33,8 +35,13 @@ def cache_folder() -> str:
     return os.path.join(cache, "jupyter-sandbox-kernel", "runtime")
 
 
-def prepare() -> str:
+def prepare(otherwise: str | None = None) -> str:
     """Return the folder with the runtime's code, made now if it is not there.
+
+    Parameters
+    ----------
+    otherwise : str, optional
+        A folder to use where the cache cannot be written.
 
     Raises
     ------
@@ -46,20 +53,34 @@ def prepare() -> str:
     sources = sorted(_sources())
     key = hashlib.sha256(repr((sys.implementation.cache_tag, sources)).encode()).hexdigest()[:20]
     cache = cache_folder()
-    target = os.path.join(cache, key)
-    if os.path.isdir(target):
-        return target
     try:
-        os.makedirs(cache, mode=0o700, exist_ok=True)
-        _build(target, [(name, path) for name, path, _, _ in sources])
-        _forget_unused(cache, key)
+        return _copy_in(cache, key, sources)
     except OSError as error:
-        raise StorageError(
-            cache,
-            "prepare the runtime's code in",
-            error.strerror or str(error),
-            "Make it writable, or point XDG_CACHE_HOME elsewhere.",
-        ) from error
+        refused = error
+    try:
+        if otherwise is not None:
+            return _copy_in(otherwise, key, sources)
+    except OSError as error:
+        cache, refused = otherwise or cache, error
+    raise StorageError(
+        cache,
+        "prepare the runtime's code in",
+        refused.strerror or str(refused),
+        "Make it writable, or point XDG_CACHE_HOME elsewhere.",
+    ) from refused
+
+
+def _copy_in(folder: str, key: str, sources: list[tuple[str, str, int, int]]) -> str:
+    """Return the copy in this folder, made now if it is not there."""
+    target = os.path.join(folder, key)
+    with contextlib.suppress(FileNotFoundError):
+        if os.lstat(target).st_uid == os.geteuid():
+            return target
+        # Whoever owns it could change what our sandboxes run.
+        raise PermissionError(errno.EPERM, f"{target} belongs to another user")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    _build(target, [(name, path) for name, path, _, _ in sources])
+    _forget_unused(folder, key)
     return target
 
 

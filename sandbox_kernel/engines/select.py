@@ -7,15 +7,12 @@ installed and answers, else an error that says what is missing.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib
 import os
 from collections.abc import Mapping
 from typing import Any, cast
 
 from sandbox_kernel.engines.base import Engine, Probe
-from sandbox_kernel.engines.incarnation import boot_id
-from sandbox_kernel.engines.runtime_code import cache_folder
 from sandbox_kernel.errors import EngineUnavailableError, SandboxConfigurationError
 
 __all__ = ["AUTO", "GROUP", "OWN", "engine_for", "load_engine"]
@@ -132,6 +129,11 @@ def _remember(engine: Engine) -> None:
 
 
 def _mark(engine: Engine) -> str:
+    import hashlib  # noqa: PLC0415 - for a choice only, not for an engine that is named
+
+    from sandbox_kernel.engines.incarnation import boot_id  # noqa: PLC0415
+    from sandbox_kernel.engines.runtime_code import cache_folder  # noqa: PLC0415
+
     key = repr((engine.name, getattr(engine, "settings", None), os.environ.get("PATH"), boot_id()))
     digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:20]
     return os.path.join(os.path.dirname(cache_folder()), f"trial-{digest}")

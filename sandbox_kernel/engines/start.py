@@ -73,8 +73,8 @@ class Start:
         """Start the sandbox, or leave nothing behind; see `BubblewrapEngine.start`."""
         seccomp = seccomp_filter(os.uname().machine, allow_ptrace=self.spec.allow_ptrace)
         folder = self._folder()
-        code = runtime_code.prepare()
         self._make_folders()
+        code = runtime_code.prepare(otherwise=str(self.layout.root / "code"))
         limits = self._limits()
         try:
             try:

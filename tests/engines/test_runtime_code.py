@@ -12,6 +12,7 @@ import pytest
 
 from sandbox_kernel.engines import runtime_code
 from sandbox_kernel.engines.machine import type_of_mount
+from sandbox_kernel.errors import StorageError
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +64,27 @@ def test_it_is_made_once_and_anew_after_a_change(monkeypatch: pytest.MonkeyPatch
 
     assert runtime_code.prepare() != first
     assert os.path.isdir(first), "a living sandbox may still run on it"
+
+
+def test_where_the_cache_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sandbox's own folder does as well; without one, the error names the cache."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+
+    assert runtime_code.prepare(str(tmp_path / "own")).startswith(str(tmp_path / "own"))
+    with pytest.raises(StorageError, match="XDG_CACHE_HOME"):
+        runtime_code.prepare()
+
+
+def test_a_copy_of_another_user_is_not_run() -> None:
+    """It may hold anything."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder to another user")
+    code = runtime_code.prepare()
+    os.chown(code, 64123, 64123)
+
+    with pytest.raises(StorageError, match="another user"):
+        runtime_code.prepare()
 
 
 def test_copies_nobody_used_for_long_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
