@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from typing import NewType
 
 from sandbox_kernel.errors import InvalidSandboxIdError
@@ -58,14 +58,14 @@ def check_sandbox_id(sandbox_id: str, *, normalize_id: bool = False) -> SandboxI
 
 def new_ephemeral_id() -> SandboxId:
     """Return a fresh id for a sandbox that nobody named."""
-    return SandboxId(f"k-{secrets.token_hex(6)}")
+    return SandboxId(f"k-{os.urandom(6).hex()}")
 
 
 def new_lifetime() -> str:
     """Return a fresh lifetime id: 16 hexadecimal digits, also the name of its folder."""
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()
 
 
 def new_token() -> str:
     """Return a fresh incarnation token of 256 bits."""
-    return secrets.token_hex(32)
+    return os.urandom(32).hex()

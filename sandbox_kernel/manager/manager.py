@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from sandbox_kernel.engines.base import Engine, Instance, Launch, SandboxSpec, StateLayout
-from sandbox_kernel.engines.disk import tail
-from sandbox_kernel.engines.select import AUTO
 from sandbox_kernel.errors import EngineStartError, SandboxBusyError, SandboxError
 from sandbox_kernel.manager import locks
 from sandbox_kernel.manager.doorbell import call_once
@@ -181,6 +179,8 @@ class Manager:
 
     def failed_start(self, running: Running) -> EngineStartError:
         """Return the error for a sandbox that was started and then did not answer."""
+        from sandbox_kernel.engines.disk import tail  # noqa: PLC0415  rarely needed
+
         return EngineStartError(
             running.instance.engine,
             running.sandbox_id,
@@ -304,7 +304,7 @@ class Manager:
     def _started(self, entry: Entry, *, is_new: bool) -> Entry:
         engine = self._engine(self.settings.engine)
         # Under "auto" the engine found is what the sandbox has to be ended with.
-        name = engine.name if self.settings.engine == AUTO else self.settings.engine
+        name = engine.name if self.settings.engine == "auto" else self.settings.engine
         layout = self._layout(entry.lifetime)
         starting = replace(
             entry,

@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import os
 import site
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -308,6 +307,8 @@ def _evaluated(source: Path, status: os.stat_result, data_dir: Path) -> Any:
             return found["value"]
     except (OSError, ValueError, KeyError, TypeError):
         cache = {}
+    import subprocess  # noqa: PLC0415  only for a file that is new
+
     done = subprocess.run(
         [sys.executable, "-m", "sandbox_kernel.config", "--dump", str(source)],
         stdin=subprocess.DEVNULL,
