@@ -207,12 +207,11 @@ class Arrivals:
             self._table.learn_count(content["execution_count"])
         elif msg_type == "error":
             content["traceback"] = self._with_hint(content)
-        metadata = read(bytes(parts[2]))
         self._publish(
             msg_type,
             request,
             content,
-            metadata=metadata if isinstance(metadata, dict) else {},
+            metadata=_metadata(parts[2]),
             buffers=parts[4:],
             msg_id=msg_id,
         )
@@ -234,7 +233,7 @@ class Arrivals:
         request: Request | None,
         content: Mapping[str, Any],
         *,
-        metadata: Mapping[str, Any] | None = None,
+        metadata: bytes = EMPTY,
         buffers: Sequence[memoryview] = (),
         msg_id: str,
     ) -> None:
@@ -248,15 +247,14 @@ class Arrivals:
         if self.drops_bulk and msg_type in _BULK:
             self.dropped += len(encoded) + sum(map(len, buffers))
             return
-        encoded_metadata = write(metadata) if metadata else EMPTY
         if self._outputs.of and request is not None:
-            output = Output(msg_type, encoded, encoded_metadata, buffers)
+            output = Output(msg_type, encoded, metadata, buffers)
             self._outputs.offer(request.msg_id, output)
         self._speaker.publish(
             msg_type,
             EMPTY if request is None else request.header,
             encoded,
-            metadata=encoded_metadata,
+            metadata=metadata,
             buffers=buffers,
             msg_id=msg_id,
         )
@@ -267,7 +265,7 @@ class Arrivals:
         self, msg_type: str, request: Request | None, parts: Sequence[memoryview], msg_id: str
     ) -> None:
         content = self._policy.reply(msg_type, read(bytes(parts[3])))
-        metadata = read(bytes(parts[2]))
+        metadata = _metadata(parts[2])
         # Everything is read before the table is touched, so that a refused reply changes nothing.
         request = self._table.mark_reply(request, msg_type)
         failed = content.get("status") == "error"
@@ -281,7 +279,7 @@ class Arrivals:
         self._speaker.reply(
             request,
             write(content),
-            metadata=write(metadata) if metadata and isinstance(metadata, dict) else EMPTY,
+            metadata=metadata,
             buffers=parts[4:],
             msg_id=msg_id,
         )
@@ -317,3 +315,12 @@ class Arrivals:
         traceback: list[str] = error["traceback"]
         hint = hint_for(error["ename"], error["evalue"], self._facts)
         return traceback if hint is None else [*traceback, hint]
+
+
+def _metadata(part: memoryview) -> bytes:
+    """Return a message's metadata, encoded anew."""
+    data = bytes(part)
+    if data == EMPTY:
+        return EMPTY
+    value = read(data)
+    return write(value) if isinstance(value, dict) else EMPTY

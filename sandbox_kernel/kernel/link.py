@@ -16,6 +16,7 @@ import socket
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sandbox_kernel.errors import (
     ContainerUnavailableError,
@@ -67,8 +68,7 @@ class Attached:
     info: KernelInfo
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One record of the interpreter; `end` is the stream's offset after it."""
 
     channel: Channel

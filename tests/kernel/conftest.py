@@ -91,9 +91,13 @@ def start(home: JupyterHome) -> Iterator[Callable[..., Kernel]]:
     kernels: list[Kernel] = []
 
     def start(**extra: str) -> Kernel:
-        kernel = Kernel(RelayConnection(KERNEL, home, **extra))
+        connection = RelayConnection(KERNEL, home, **extra)
+        kernel = Kernel(connection)
         kernels.append(kernel)
-        kernel.become_ready()
+        try:
+            kernel.become_ready()
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the relay said: {connection.said()}") from None
         return kernel
 
     yield start

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from sandbox_kernel.manager.manager import Manager
 from tests.kernel.conftest import RelayConnection
 from tests.support.jupyter_home import JupyterHome
 from tests.support.kernel_driver import Kernel
@@ -261,3 +262,6 @@ def test_a_second_notebook_in_one_sandbox_has_its_own_interpreter(
     assert not two.value("'x' in dir()")
     assert not twin.value("'x' in dir()")
     assert len({k.value("__import__('os').getppid()") for k in (one, two, twin)}) == 1
+    for each in (one, two, twin):
+        each.close()
+    Manager().destroy("shared")
