@@ -5,79 +5,79 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from sandbox_kernel.cli.report import NO_ENGINE, OK, print_json, printable
+from sandbox_kernel.engines.doctor import Finding, findings
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.manager.engine_choice import load_engine
 from sandbox_kernel.manager.settings import Settings, load_settings
 
 __all__ = ["doctor"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Finding:
-    what: str
-    works: bool
-    detail: str
-    mend: str = ""
+_BUBBLEWRAP = ("auto", "bubblewrap")
 
 
 def doctor(arguments: Namespace) -> int:
-    """Print each finding with its mend, and fail when something does not work."""
+    """Print each finding with its mend, and fail when something needed does not work."""
     settings = load_settings()
-    findings = [_engine(settings), _data_folder(settings), _kernelspec()]
+    found = [*_engine(settings), _data_folder(settings), _kernelspec()]
     if arguments.json:
-        print_json([asdict(finding) for finding in findings])
+        print_json([asdict(finding) for finding in found])
     else:
-        for finding in findings:
-            print(
-                f"{'ok ' if finding.works else 'BAD'}  {finding.what}: {printable(finding.detail)}"
-            )
-            if finding.mend:
-                print(f"     {printable(finding.mend, keep=chr(10))}")
-    return OK if all(finding.works for finding in findings) else NO_ENGINE
+        for finding in found:
+            _print(finding)
+    is_fit = all(finding.ok or not finding.required for finding in found)
+    return OK if is_fit else NO_ENGINE
 
 
-def _engine(settings: Settings) -> _Finding:
-    name = settings.engine
-    what = f"engine {name}"
+def _print(finding: Finding) -> None:
+    verdict = "ok" if finding.ok else "BAD" if finding.required else "less"
+    print(f"{verdict:<4}  {finding.name}: {printable(finding.detail)}")
+    for line in finding.mend.splitlines():
+        print(f"      {printable(line)}")
+
+
+def _engine(settings: Settings) -> list[Finding]:
+    if settings.engine in _BUBBLEWRAP:
+        return findings(settings.bubblewrap, state_folder=str(settings.data_dir))
+    name = f"engine {settings.engine}"
     try:
-        probe = load_engine(name, settings).probe()
+        probe = load_engine(settings.engine, settings).probe()
     except SandboxError as error:
-        return _Finding(what=what, works=False, detail=error.message, mend=error.hint)
-    if not probe.works:
-        return _Finding(what=what, works=False, detail=probe.cause, mend=probe.mend)
+        return [Finding(name=name, ok=False, detail=error.message, mend=error.hint)]
     facts = ", ".join(f"{name} {value}" for name, value in probe.facts.items())
-    return _Finding(what=what, works=True, detail=facts or "works")
+    return [
+        Finding(name=name, ok=probe.works, detail=probe.cause or facts or "works", mend=probe.mend)
+    ]
 
 
-def _data_folder(settings: Settings) -> _Finding:
+def _data_folder(settings: Settings) -> Finding:
     """Look at the first folder on the way that exists: the others will be made in it."""
     folder = settings.data_dir
     existing = folder
     while not os.path.lexists(existing):
         existing = existing.parent
     if os.access(existing, os.W_OK | os.X_OK):
-        return _Finding(what="data folder", works=True, detail=str(folder))
-    return _Finding(
-        what="data folder",
-        works=False,
+        return Finding(name="data folder", ok=True, detail=str(folder))
+    return Finding(
+        name="data folder",
+        ok=False,
         detail=f"{existing} cannot be written",
         mend="Make it writable, or point JUPYTER_DATA_DIR elsewhere.",
     )
 
 
-def _kernelspec() -> _Finding:
+def _kernelspec() -> Finding:
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel  # noqa: PLC0415
 
     try:
         spec = KernelSpecManager().get_kernel_spec("sandbox-python")
     except NoSuchKernel:
-        return _Finding(
-            what="kernelspec",
-            works=False,
+        return Finding(
+            name="kernelspec",
+            ok=False,
             detail=f"Jupyter at {sys.prefix} does not know sandbox-python",
             mend="Run: jupyter sandbox kernelspec install",
         )
-    return _Finding(what="kernelspec", works=True, detail=spec.resource_dir)
+    return Finding(name="kernelspec", ok=True, detail=spec.resource_dir)
