@@ -17,24 +17,22 @@ from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from logging import StreamHandler
 
-import zmq
 from ipykernel import zmqshell
 from ipykernel.control import ControlThread
 from ipykernel.displayhook import ZMQDisplayHook
 from ipykernel.iostream import IOPubThread
-from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
-from ipykernel.subshell_manager import UnknownSubshellError
 from tornado.ioloop import IOLoop
 from traitlets import Type, default
 from zmq.eventloop.zmqstream import ZMQStream
 
 from sandbox_kernel.wire.kernel import Channel
 from sandbox_runtime.kernel_commands import system
+from sandbox_runtime.kernel_debug import DebugpyStream, DebugShell, LazyDebugger
 from sandbox_runtime.kernel_pipe import KernelPipe
 from sandbox_runtime.kernel_session import Outlet, Record, RecordSession, from_json
 from sandbox_runtime.kernel_streams import OutStream
-from sandbox_runtime.kernel_subshells import Dispatcher, Subshells
+from sandbox_runtime.kernel_subshells import Dispatcher, Subshells, UnknownSubshellError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,71 +63,14 @@ class _Stream(ZMQStream, Outlet):
         self.handle = callback
 
 
-class _DebugpyStream(ZMQStream):
-    """The stream to the debugger's own socket; nothing of it exists before somebody debugs."""
-
-    def __init__(self, io_loop: Any) -> None:
-        self.io_loop = io_loop
-        self._on_recv: tuple[Any, ...] = ()
-        self._stream: ZMQStream | None = None
-
-    def on_recv(self, callback: Any, copy: bool = True) -> None:  # noqa: FBT001, FBT002 - ZMQStream's
-        """Take the handler of what the debugger says."""
-        self._on_recv = (callback, copy)
-
-    def _open(self) -> ZMQStream:
-        if self._stream is None:
-            socket: Any = zmq.Context.instance().socket(zmq.STREAM)
-            socket.linger = 1000
-            self._stream = ZMQStream(socket, self.io_loop)
-            if self._on_recv:
-                self._stream.on_recv(*self._on_recv)
-        return self._stream
-
-    @property
-    def socket(self) -> Any:
-        """The socket, opened by the first who asks."""
-        return self._open().socket
-
-    def send_multipart(self, *args: Any, **kwargs: Any) -> Any:
-        """Send to the debugger."""
-        return self._open().send_multipart(*args, **kwargs)
-
-
-class _DebugShell(Outlet):
-    """The debugger's own client of the main shell: sends one request, waits for its reply."""
-
-    identity = b"debugger"
-
-    def __init__(self, submit: Callable[[Record], object]) -> None:
-        self._submit = submit
-        self._replies: queue.SimpleQueue[Record] = queue.SimpleQueue()
-
-    def getsockopt(self, _option: int) -> bytes:
-        """Return the identity that requests bear."""
-        return self.identity
-
-    def send_parts(self, identities: Sequence[bytes], parts: Sequence[Any]) -> None:
-        """Give the request to the main shell."""
-        self._submit(Record(identities, parts))
-
-    def answer(self, identities: Sequence[bytes], parts: Sequence[Any]) -> None:
-        """Take the reply."""
-        self._replies.put(Record(identities, parts))
-
-    def recv_multipart(self, *_: Any, **__: Any) -> Record:
-        """Wait for the reply."""
-        return self._replies.get()
-
-
 class _ShellOutlet(Outlet):
     """Replies of the shell; those to the debugger's client stay inside."""
 
-    debugger: _DebugShell
+    debugger: DebugShell
 
     def send_parts(self, identities: Sequence[bytes], parts: Sequence[Any]) -> None:
         """Queue a reply."""
-        if identities and identities[0] == _DebugShell.identity:
+        if identities and identities[0] == DebugShell.identity:
             self.debugger.answer(identities, parts)
         else:
             super().send_parts(identities, parts)
@@ -161,7 +102,7 @@ class _IOPub(IOPubThread):
         """Do nothing."""
 
 
-class SandboxKernel(IPythonKernel):
+class SandboxKernel(LazyDebugger):
     """IPython's kernel; requests come from a `Dispatcher` and input replies from a queue."""
 
     pipe: KernelPipe
@@ -184,10 +125,10 @@ class SandboxKernel(IPythonKernel):
             if channel == Channel.STDIN:
                 self._take_input(record)
             elif channel == Channel.CONTROL:
+                self.pipe.cork()
                 self._control_dispatcher.submit(self.dispatch_control, record)
             elif channel == Channel.SHELL:
-                if record.header["msg_type"] == "execute_request":
-                    self.pipe.cork()
+                self.pipe.cork()
                 self._route_shell(record)
         except Exception:
             self.log.exception("A record that is no message")
@@ -206,9 +147,22 @@ class SandboxKernel(IPythonKernel):
         try:
             manager.deliver(subshell_id, record)
         except UnknownSubshellError as error:
-            session: Any = self.session
-            message = session.deserialize(record, content=False)
-            self._send_unknown_subshell_reply(record.identities, message, error)
+            self._refuse(record, error)
+
+    def _refuse(self, record: Record, error: Exception) -> None:
+        """Answer a request that no subshell can take; on the pipe's thread."""
+        session: Any = self.session
+        message = session.deserialize(record, content=False)
+        self._publish_status("busy", "shell", parent=message)
+        content = {
+            "status": "error",
+            "ename": type(error).__name__,
+            "evalue": str(error),
+            "traceback": [],
+        }
+        kind = record.header["msg_type"].rpartition("_")[0] + "_reply"
+        session.send(self.shell_stream, kind, content, message, record.identities)
+        self._publish_status("idle", "shell", parent=message)
 
     def start(self) -> None:
         """Register the handlers; on the main thread."""
@@ -221,9 +175,11 @@ class SandboxKernel(IPythonKernel):
     def _abort_queues(self, subshell_id: str | None = None) -> None:
         """Refuse the execute requests that have come by now, in the pipe or out of it."""
         self._set_aborting(subshell_id, aborting=True)
-        self.pipe.call(
-            partial(self._subshells.submit, subshell_id, self._stop_aborting, subshell_id)
-        )
+        self.pipe.call(partial(self._submit_stop_aborting, subshell_id))
+
+    def _submit_stop_aborting(self, subshell_id: str | None) -> None:
+        with suppress(UnknownSubshellError):  # deleted meanwhile
+            self._subshells.submit(subshell_id, self._stop_aborting, subshell_id)
 
     def _set_aborting(self, subshell_id: str | None, *, aborting: bool) -> None:
         if subshell_id is None:
@@ -495,7 +451,7 @@ class SandboxKernelApp(IPKernelApp):
         self.iopub_thread = _IOPub(pipe)
         self.iopub_socket = self.iopub_thread.background_socket
         deliver = self.shell_channel_thread.manager.deliver
-        self.debug_shell_socket = _DebugShell(partial(deliver, None))
+        self.debug_shell_socket = DebugShell(partial(deliver, None))
         self.shell_socket.debugger = self.debug_shell_socket
 
     def init_io(self) -> None:
@@ -550,7 +506,7 @@ class SandboxKernelApp(IPKernelApp):
             parent=self,
             session=self.session,
             control_stream=_Stream(pipe, Channel.CONTROL, loop),
-            debugpy_stream=_DebugpyStream(loop),
+            debugpy_stream=DebugpyStream(loop),
             debug_shell_socket=self.debug_shell_socket,
             shell_stream=_Stream(pipe, Channel.SHELL, IOLoop.current()),
             control_thread=self.control_thread,

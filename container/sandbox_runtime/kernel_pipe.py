@@ -16,6 +16,7 @@ import fcntl
 import os
 import select
 import threading
+import traceback
 from collections import deque
 from time import monotonic
 
@@ -41,7 +42,8 @@ ROOM = 4 << 20
 _BATCH = 1 << 20
 _TEXT = 256 << 10
 _SMALL = 1 << 16
-_PIPE = 1 << 20
+# More would be faster by little, and a user's pipes share 64 MiB before they all become tiny.
+_PIPE = 256 << 10
 
 
 class Text:
@@ -54,7 +56,7 @@ class Text:
 
 
 def widen(fd: int) -> None:
-    """Make a pipe hold as much as an ordinary user may ask for."""
+    """Make a pipe hold more than the usual 64 KiB."""
     # No pipe, or the user's allowance is spent: smaller is slower, not wrong.
     with contextlib.suppress(OSError):
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE)
@@ -110,7 +112,6 @@ class KernelPipe:
         self.thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
         self.thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
         os.set_blocking(out_fd, False)
-        widen(in_fd)
         widen(out_fd)
 
     def start(
@@ -223,6 +224,13 @@ class KernelPipe:
     # The thread
 
     def _run(self) -> None:
+        try:
+            self._move()
+        except BaseException:  # noqa: BLE001 - without this thread the kernel would be mute
+            on_end, self._on_end = self._on_end, _nothing
+            on_end(1, traceback.format_exc())
+
+    def _move(self) -> None:
         poll = select.poll()
         poll.register(self._in_fd, select.POLLIN)
         poll.register(self._wake_fd, select.POLLIN)

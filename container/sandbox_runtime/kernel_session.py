@@ -10,6 +10,7 @@ import datetime as dt
 import json
 import os
 import re
+import sys
 from collections import OrderedDict
 
 from jupyter_client.adapter import adapt
@@ -217,7 +218,8 @@ class RecordSession(Session):
         else:
             message = self.msg(msg_or_type, content, parent, header, metadata)
         if os.getpid() != self.pid:
-            return None  # a forked child does not speak for the kernel
+            _show_as_text(message)
+            return None
         if self.adapt_version:
             message = adapt(message, self.adapt_version)
         content = message.get("content") or {}
@@ -238,6 +240,13 @@ class RecordSession(Session):
             stream.release()
         message["tracker"] = DONE
         return message
+
+
+def _show_as_text(message: dict[str, Any]) -> None:
+    """Print what a forked child displays: it does not speak for the kernel."""
+    data = message["content"].get("data")
+    if isinstance(data, dict) and "text/plain" in data:
+        sys.stdout.write(f"{data['text/plain']}\n")
 
 
 def _plain_buffer(buffer: Any) -> bytes | memoryview:

@@ -36,9 +36,9 @@ class Capture:
     """Puts a pipe in the place of a descriptor and hands on what programs and C code write to it.
 
     Two threads drain it: the kernel's pipe whenever there is something, and the main thread at the
-    end of a cell, so that nothing a cell waited for comes after the cell's end.  The pipe is as
-    wide as can be, because C code may write while it holds the interpreter's lock, when no thread
-    of ours can read.
+    end of a cell, so that nothing a cell waited for comes after the cell's end.  The pipe is a
+    wide one, because C code may write while it holds the interpreter's lock, when no thread of
+    ours can read.
 
     Parameters
     ----------

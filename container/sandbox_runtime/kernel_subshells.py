@@ -11,8 +11,16 @@ import threading
 import uuid
 from contextvars import copy_context
 
-from ipykernel.subshell_manager import UnknownSubshellError
 from ipykernel.thread import BaseThread
+from tornado.ioloop import IOLoop
+
+try:
+    from ipykernel.subshell_manager import UnknownSubshellError
+except ImportError:  # ipykernel before 7.4 has no name for it
+
+    class UnknownSubshellError(KeyError):  # type: ignore[no-redef]
+        """A request names a subshell that is not there."""
+
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
 
     from sandbox_runtime.kernel_session import Outlet, Record
 
-__all__ = ["Dispatcher", "SubshellManager", "Subshells"]
+__all__ = ["Dispatcher", "SubshellManager", "Subshells", "UnknownSubshellError"]
 
 
 class Dispatcher:
@@ -69,7 +77,7 @@ class SubshellManager:
     def set_on_recv_callback(self, handle: Callable[..., Coroutine[Any, Any, Any]]) -> None:
         """Take the handler of shell messages; called on the main thread, with its loop."""
         self._handle = handle
-        self._dispatcher = Dispatcher(asyncio.get_event_loop())
+        self._dispatcher = Dispatcher(IOLoop.current().asyncio_loop)
 
     def deliver(self, subshell_id: str | None, record: Record) -> None:
         """Give a request to a subshell, or to the main shell.
