@@ -183,13 +183,14 @@ class Sandbox:
         grace : float
             Seconds the programs have to end by themselves after SIGTERM.
         """
-        await self.aclose()
+        # The connection last: what is under way hears from the runtime how it ended.
         await self._in_thread(functools.partial(self._manager.stop, self._id, grace=grace))
+        await self.aclose()
 
     async def destroy(self) -> None:
         """End it and remove its files; the id is free for a new one.  A second time is fine."""
-        await self.aclose()
         await self._in_thread(functools.partial(self._manager.destroy, self._id))
+        await self.aclose()
 
     # --- commands ---
 

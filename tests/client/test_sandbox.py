@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import signal
 import time
@@ -19,6 +20,7 @@ from sandbox_kernel.errors import (
     InvalidCommandError,
     InvalidSandboxIdError,
     OperationInterruptedError,
+    ProcessSpawnFailedError,
     ProcessWaitTimeoutError,
     SandboxConfigurationError,
     StaleProcessHandleError,
@@ -212,6 +214,35 @@ async def test_many_commands_at_once_do_not_mix(sandbox):
     results = await asyncio.gather(*(sandbox.exec(["echo", str(number)]) for number in range(100)))
 
     assert [result.stdout for result in results] == [b"%d\n" % number for number in range(100)]
+
+
+async def test_short_output_is_never_lost(sandbox):
+    """Commands that end at once, eight at a time: every result is exact."""
+    gate = asyncio.Semaphore(8)
+
+    async def one(number: int) -> tuple[int, bytes, bytes]:
+        async with gate:
+            code = f"echo {number}; echo e >&2; exit {number % 5}"
+            result = await sandbox.exec(["sh", "-c", code])
+            return result.exit_code, result.stdout, result.stderr
+
+    results = await asyncio.gather(*(one(number) for number in range(400)))
+
+    assert results == [(number % 5, b"%d\n" % number, b"e\n") for number in range(400)]
+
+
+async def test_arguments_arrive_as_they_are(sandbox):
+    """No shell splits, expands or drops anything; what the system cannot take is a typed error."""
+    odd = ["a b", "", "*", "$HOME", "`id`", "'\"", "-n", "--", "x\ny", "é漢😀", "\\", "~"]
+    code = "import sys, json; print(json.dumps(sys.argv[1:]))"
+
+    result = await sandbox.exec(["python3", "-c", code, *odd])
+
+    assert json.loads(result.stdout) == odd
+    long = await sandbox.exec(["python3", "-c", "print(1)#" + "x" * 130000])
+    assert long.stdout == b"1\n"
+    with pytest.raises(ProcessSpawnFailedError, match="too long"):
+        await sandbox.exec(["echo", "y" * 200000])
 
 
 async def test_a_process_is_followed_to_its_end(sandbox):
