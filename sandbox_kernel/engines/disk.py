@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sandbox_kernel.engines.machine import filesystem_type
+from sandbox_kernel.engines.remove import remove_tree
 from sandbox_kernel.errors import StorageError, StorageFullError
-from sandbox_kernel.folder.remove import remove_tree
 
 __all__ = ["empty", "no_upper", "storage_errors", "tail"]
 

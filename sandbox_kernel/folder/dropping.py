@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sandbox_kernel.engines.base import StateLayout
+from sandbox_kernel.engines.remove import remove_tree
 from sandbox_kernel.errors import SandboxRunningError, ValidationFailedError
 from sandbox_kernel.folder.changes import Change, diff, upper_of
 from sandbox_kernel.folder.layer import FileType, read_entry
 from sandbox_kernel.folder.ledger import Takeovers
-from sandbox_kernel.folder.remove import remove_tree
 from sandbox_kernel.folder.selection import Selection
 from sandbox_kernel.folder.walk import open_folder, open_parent, split_path
 

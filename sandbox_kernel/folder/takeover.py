@@ -13,12 +13,12 @@ from enum import StrEnum
 from pathlib import Path
 
 from sandbox_kernel.engines.base import StateLayout
+from sandbox_kernel.engines.remove import remove_tree
 from sandbox_kernel.errors import StorageError, StorageFullError
 from sandbox_kernel.folder.changes import Change, ChangeKind, diff, upper_of
 from sandbox_kernel.folder.layer import FileType
 from sandbox_kernel.folder.ledger import Takeovers
 from sandbox_kernel.folder.notebooks import NotANotebookError, clean_notebook, is_notebook
-from sandbox_kernel.folder.remove import remove_tree
 from sandbox_kernel.folder.selection import Selection
 from sandbox_kernel.folder.walk import LinkInTheWayError, make_parents, open_folder, open_parent
 

