@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from sandbox_kernel.engines import disk, spawn, start
 from sandbox_kernel.engines.base import (
     FolderMode,
     Instance,
@@ -26,7 +27,9 @@ from sandbox_kernel.engines.base import (
     StateLayout,
 )
 from sandbox_kernel.engines.bubblewrap import BubblewrapEngine
+from sandbox_kernel.engines.diagnosis import Diagnosis
 from sandbox_kernel.engines.incarnation import is_locked
+from sandbox_kernel.engines.recipe import MountKind
 from sandbox_kernel.errors import (
     ContainerUnavailableError,
     EngineStartError,
@@ -193,7 +196,7 @@ def test_starts_at_the_same_time(mine: Mine) -> None:
     started: dict[str, Instance] = {}
     names = [f"box-{each}" for each in range(6)]
     threads = [
-        threading.Thread(target=lambda name=name: started.update({name: mine.start(name)}))  # type: ignore[misc]
+        threading.Thread(target=lambda name=name: started.update({name: mine.start(name)}))
         for name in names
     ]
     for thread in threads:
@@ -511,6 +514,47 @@ def test_a_layer_of_another_user_is_noticed(mine: Mine, tmp_path: Path) -> None:
 
     assert "belongs to another user" in instance.notices[0]
     assert instance.isolation["notebook folder"] == "read-only"
+
+
+def test_where_no_layers_can_be_had(
+    mine: Mine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel refuses an overlay: started again without, with a notice, packages beside."""
+    folder = tmp_path / "nb"
+    folder.mkdir()
+    attempts = []
+
+    def refuse_once(launch: Launch, command: spawn.Command) -> int:
+        attempts.append([each.kind for each in command.plan.mounts])
+        if len(attempts) == 1:
+            raise spawn.OverlayRefusedError(Diagnosis(code="overlay-denied", cause="no", mend=""))
+        return spawn.spawn(launch, command)
+
+    monkeypatch.setattr(start, "spawn", refuse_once)
+    instance = mine.start(notebook_folder=folder)
+
+    assert MountKind.OVERLAY in attempts[0]
+    assert not {MountKind.OVERLAY, MountKind.MEMORY_OVERLAY} & set(attempts[1])
+    assert "is shown read-only" in instance.notices[0]
+    assert mine.run(instance, "touch", f"{folder}/x")[0] != 0
+    assert mine.run(instance, "sh", "-c", "touch /workspace/x && echo $PIP_TARGET")[1] == (
+        "/opt/packages/site\n"
+    )
+
+
+def test_a_disk_that_takes_no_layers(
+    mine: Mine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told by its type before anything is tried: packages then go to a layer in memory."""
+    folder = tmp_path / "nb"
+    folder.mkdir()
+    monkeypatch.setattr(disk, "filesystem_type", lambda _: "nfs4")
+    instance = mine.start(notebook_folder=folder, keep_packages=True)
+
+    assert "a disk of type nfs4" in " ".join(instance.notices)
+    assert len(instance.notices) == 2
+    code = "import os, sys; open(os.path.join(sys.prefix, 'written'), 'w')"
+    assert mine.run(instance, "python", "-c", code) == (0, "")
 
 
 def test_workspace_and_home_persist_and_tmp_does_not(user: HostUser) -> None:

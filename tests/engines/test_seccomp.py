@@ -32,7 +32,7 @@ def verdict(program: bytes, number: int, *args: int, arch: int = X86_64) -> int:
             case 0x45:
                 place += then if accumulator & value else otherwise
             case 0x06:
-                return value
+                return int(value)
             case _:
                 raise AssertionError(f"instruction {code:#x}")
 
