@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Children", "signal_group"]
 
-_MOST_STRAYS = 1024
-
 
 def signal_group(pid: int, number: int) -> bool:
     """Signal the process group a child leads; return whether there was anybody to signal."""
@@ -36,6 +34,7 @@ class Children:
         self._loop = loop
         self._watchers: dict[int, Callable[[int], None]] = {}
         self._strays: dict[int, int] = {}
+        self._expected = 0
         self._ending: set[int] = set()
         loop.on_signal(signal.SIGCHLD, self.reap)
 
@@ -43,16 +42,27 @@ class Children:
         return len(self._watchers)
 
     def watch(self, pid: int, callback: Callable[[int], None]) -> None:
-        """Call `callback(wait status)` once, from the loop, after the child has ended.
+        """Call `callback(wait status)` once, from the loop, after the child has ended."""
+        self._watchers[pid] = callback
 
-        A child that another process started for us may have ended before we learn its pid; its
-        status is remembered for this call.
+    def expect(self) -> None:
+        """Remember who ends from now on: another process starts a child for us.
+
+        Such a child may have ended before we learn its pid.
         """
-        status = self._strays.pop(pid, None)
-        if status is None:
-            self._watchers[pid] = callback
-        else:
+        self._expected += 1
+
+    def expected(self, pid: int | None, callback: Callable[[int], None]) -> None:
+        """Watch the child that was expected; None if none came of it."""
+        status = None if pid is None else self._strays.pop(pid, None)
+        self._expected -= 1
+        if not self._expected:
+            # Numbers are used again; what ended earlier must not be taken for a later child.
+            self._strays.clear()
+        if status is not None:
             self._loop.call_soon(lambda: callback(status))
+        elif pid is not None:
+            self._watchers[pid] = callback
 
     def reap(self) -> None:
         """Collect all children that have ended."""
@@ -67,9 +77,8 @@ class Children:
             if callback is not None:
                 callback(status)
                 continue
-            self._strays[pid] = status
-            if len(self._strays) > _MOST_STRAYS:
-                del self._strays[next(iter(self._strays))]
+            if self._expected:
+                self._strays[pid] = status
 
     def end_group(self, pid: int, grace: float) -> None:
         """Ask a child's group to end, and kill what is left of it after `grace` seconds.

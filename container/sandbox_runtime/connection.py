@@ -324,7 +324,7 @@ class Connection:
         if self._closing and not self._queue:
             self.close()
             return
-        if self.queued < STREAM_MARK:
+        if self.queued < STREAM_MARK and not self._closing:
             self._resume()
         self._watch()
 

@@ -200,9 +200,17 @@ class Kernel:
         loop.add(stderr, READ, self._stderr_readable)
 
     def started(self, pid: int) -> None:
-        """Learn the interpreter's pid."""
+        """Learn the pid of an interpreter that was started anew."""
+        self.table.children.watch(pid, self.exited)
+        self._has_pid(pid)
+
+    def forked(self, pid: int) -> None:
+        """Learn the pid of an interpreter that the fork server made."""
+        self.table.children.expected(pid, self.exited)
+        self._has_pid(pid)
+
+    def _has_pid(self, pid: int) -> None:
         self.pid = pid
-        self.table.children.watch(pid, self._exited)
         waiting, self.on_start = self.on_start, []
         for each in waiting:
             each()
@@ -384,7 +392,8 @@ class Kernel:
             self._reason = self._reason or reason
             self.table.children.end_group(self.pid, grace)
 
-    def _exited(self, status: int) -> None:
+    def exited(self, status: int) -> None:
+        """Take the wait status of the interpreter."""
         self._status = status
         code = os.waitstatus_to_exitcode(status)
         if code == -signal.SIGKILL and self.table.memory_events.explains_kill():
@@ -587,9 +596,10 @@ class Kernels:
         def answered(pid: int | None) -> None:
             if pid is not None:
                 launch.close()
-                kernel.started(pid)
+                kernel.forked(pid)
                 exchange.result(kernel.info(existing=False))
             else:
+                self.children.expected(None, kernel.exited)
                 answer_with(exchange, start_anew, self.log)
 
         def start_anew() -> Record:
@@ -607,6 +617,7 @@ class Kernels:
         request = {"env": launch.env, "cwd": launch.cwd, "kernel_id": kernel.kernel_id}
         asked = server.ask(request, launch.stdio, answered)
         if asked:
+            self.children.expect()
             self._enter(kernel)
         return asked
 

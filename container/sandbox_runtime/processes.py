@@ -58,6 +58,9 @@ __all__ = ["FINISHED_KEPT", "KILL_GRACE", "Process", "Processes"]
 FINISHED_KEPT = 64
 """How many finished processes are remembered with their output; the oldest is forgotten first."""
 
+FINISHED_KEPT_AT_LEAST = 25
+"""How many of them are remembered although together they hold more output than one may."""
+
 KILL_GRACE = 1.0
 """Seconds between TERM and KILL where a time limit or a cancelled call ends a process."""
 
@@ -298,12 +301,13 @@ class _Follower:
         self._until = until
         self._make_end = make_end
         self._scheduled = False
+        self._done = False
         exchange.on_writable = self.pump
         process.followers.append(self)
 
     def pump(self) -> None:
         """Send one piece, and the next one in the next turn."""
-        if self._scheduled:
+        if self._scheduled or self._done:
             return
         process, exchange = self._process, self._exchange
         if exchange.cancelled:
@@ -341,19 +345,17 @@ class _Follower:
         self.pump()
 
     def finish(self) -> None:
-        """Say the last word, whatever is still unsent."""
-        self.leave()
+        """Say the last word, whatever is still unsent.  Twice is fine."""
+        if self._done:
+            return
+        self._done = True
+        self._process.followers.remove(self)
+        self._process.has_sent()
         end = self._make_end()
         if isinstance(end, Exception):
             self._exchange.fail(end)
         else:
             self._exchange.end(end)
-
-    def leave(self) -> None:
-        """Stop following; twice is fine."""
-        if self in self._process.followers:
-            self._process.followers.remove(self)
-            self._process.has_sent()
 
 
 class Process:
@@ -763,8 +765,13 @@ class Processes:
                 self._forget(process)
             return
         done = [each for each in self._table.values() if each.finished and not each.followers]
-        for each in sorted(done, key=lambda each: each.ended_at or 0.0)[:-FINISHED_KEPT]:
-            self._forget(each)
+        done.sort(key=lambda each: each.ended_at or 0.0, reverse=True)
+        held = 0
+        for number, each in enumerate(done, start=1):
+            held += each.spool.end - each.spool.start
+            too_much = held > self.config.spool_limit and number > FINISHED_KEPT_AT_LEAST
+            if too_much or number > FINISHED_KEPT:
+                self._forget(each)
 
     def _forget(self, process: Process) -> None:
         if self._table.pop(process.process_id, None) is not None:

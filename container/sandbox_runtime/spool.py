@@ -23,7 +23,7 @@ _ENTRY = struct.Struct(">QBd")
 _SAME_ENTRY = 0.01
 """Reads of one stream within so many seconds share an entry, hence a timestamp."""
 
-_DATA_IN_MEMORY = 1 << 20
+_DATA_IN_MEMORY = 256 << 10
 _ENTRIES_IN_MEMORY = 3600 * _ENTRY.size
 
 

@@ -166,6 +166,21 @@ def test_a_newer_relay_supersedes(runtime: RuntimeChild, channel: Channel) -> No
     second.client.close()
 
 
+def test_a_slow_relay_can_be_superseded(runtime: RuntimeChild, channel: Channel) -> None:
+    """A relay that has much to read still learns that it must go, and gets no more than that."""
+    channel.input(b"block 30000000\n")
+    time.sleep(0.3)
+
+    second = attach(runtime)
+
+    assert channel.event() == {"type": "superseded"}
+    with pytest.raises(EOFError):
+        channel.step()
+    second.read_until(b"end of block\n")
+    assert len(channel.data) < 10_000_000
+    second.client.close()
+
+
 def test_a_full_ring_blocks_the_kernel_and_loses_nothing(
     runtime: RuntimeChild, channel: Channel
 ) -> None:

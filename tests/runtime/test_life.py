@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ import psutil
 import pytest
 
 from sandbox_kernel.errors import ProcessAbortedError, ValidationFailedError
-from sandbox_kernel.wire.rpc import Failed
+from sandbox_kernel.wire.rpc import ClientConnection, Failed, Welcome
 from tests.runtime.conftest import Start
 from tests.support.runtime_child import TOKEN, Channel, Client, RuntimeChild
 
@@ -329,6 +330,19 @@ def test_it_may_bind_its_own_socket(start_runtime: Start, tmp_path: Path) -> Non
     with Client(str(path), TOKEN) as client:
         assert client.welcome().sandbox_id == "test"
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_it_serves_tcp_as_well(start_runtime: Start) -> None:
+    """An inherited socket may be of any stream family."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        start_runtime(listen={"fd": listener.fileno()}, pass_fds=[listener.fileno()])
+        with socket.create_connection(listener.getsockname(), timeout=10) as plain:
+            protocol = ClientConnection()
+            plain.sendall(protocol.hello(TOKEN, "tcp"))
+
+            (event,) = protocol.receive(plain.recv(65536))
+
+    assert isinstance(event, Welcome)
 
 
 @pytest.mark.parametrize(

@@ -348,6 +348,38 @@ def test_a_number_of_finished_processes_is_remembered(client: Client) -> None:
     assert output(client, names[69])[0] == b"69\n"
 
 
+def test_fewer_are_remembered_when_they_hold_much(start_runtime: Start) -> None:
+    """Finished output in all is bounded, but the last 25 always stay."""
+    with start_runtime(spool_limit=100_000).connect() as client:
+        names = []
+        for _ in range(30):
+            names.append(start(client, "head -c 50000 /dev/zero"))
+            client.call("process.wait", process_id=names[-1])
+
+        known = [each.process_id for each in client.call("process.list").processes]
+
+    assert known == names[-25:]
+
+
+def test_a_reader_that_leaves_counts_as_gone(start_runtime: Start) -> None:
+    """A follower whose connection is lost holds neither the sandbox awake nor the output back."""
+    runtime = start_runtime(sleep_after=600.0)
+    with runtime.connect() as client:
+        process = start(client, "while :; do echo x; sleep 0.01; done")
+        for _ in range(20):
+            other = runtime.connect()
+            call = other.begin("process.output", process_id=process, follow=True)
+            other.event_of(call)
+            other.close()
+        deadline = time.monotonic() + 10
+        while client.call("runtime.health").busy != [f"process {process}"]:
+            assert time.monotonic() < deadline
+        client.call("process.signal", process_id=process, signal=9)
+        client.call("process.wait", process_id=process)
+
+        assert client.call("runtime.health").busy == []
+
+
 def test_unread_output_does_not_stop_a_process_before_the_limit(client: Client) -> None:
     """Nobody reads, the process ends all the same, and all of it can be read later."""
     process = start(client, "head -c 50000000 /dev/zero; echo end")
