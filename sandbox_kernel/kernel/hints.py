@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sandbox_kernel.engines.base import FolderMode
 
@@ -41,11 +41,11 @@ class Facts:
     network : bool
         Whether it reaches the network.
     notebook_folder : str, optional
-        The shared folder, as it is called on both sides.
+        The notebook's folder, as it is called on both sides; None if it is not shown inside.
     folder_mode : FolderMode
         How it is shared.
-    folder_refused : bool
-        Whether the notebook's folder was asked for and not given.
+    folder_notice : str, optional
+        Why the notebook's folder was asked for and not given, in sentences.
     memory_bytes, processes, file_bytes : int, optional
         The limits.
     python_prefix : str
@@ -55,12 +55,11 @@ class Facts:
     network: bool = False
     notebook_folder: str | None = None
     folder_mode: FolderMode = FolderMode.OVERLAY
-    folder_refused: bool = False
+    folder_notice: str | None = None
     memory_bytes: int | None = None
     processes: int | None = None
     file_bytes: int | None = None
     python_prefix: str = ""
-    notices: tuple[str, ...] = field(default=())
 
 
 def hint_for(ename: str, evalue: str, facts: Facts) -> str | None:
@@ -123,9 +122,8 @@ def _missing(evalue: str, facts: Facts) -> str | None:
 
 
 def _not_shared(facts: Facts) -> str:
-    if facts.folder_refused:
-        reason = next(iter(facts.notices), "the notebook's folder may not be shared")
-        return _line(reason.rstrip("."), "move the notebook into a folder of its own")
+    if facts.folder_notice is not None:
+        return f"Sandbox: {facts.folder_notice}"
     return _line(
         "the notebook's folder is not shared with this sandbox",
         f"set c.SandboxManager.notebook_folder = 'overlay' in {_CONFIG}",

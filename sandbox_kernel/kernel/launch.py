@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sandbox_kernel.engines.base import FolderMode
 from sandbox_kernel.errors import InvalidProcessCwdError, SandboxConfigurationError, SandboxError
 from sandbox_kernel.kernel.connection import ConnectionInfo, read_connection_file
 from sandbox_kernel.kernel.hints import Facts
@@ -115,7 +116,7 @@ def _serve(
     request = StartKernelRequest(
         kernel_id=identity.kernel_id,
         argv=kernel,
-        cwd=os.getcwd() if running.spec.notebook_folder is not None else None,
+        cwd=os.getcwd() if running.spec.folder_mode is not FolderMode.NONE else None,
         env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
         lease=_EPHEMERAL_STAY if identity.ephemeral else settings.kernel.lease,
     )
@@ -141,7 +142,7 @@ def _serve(
             info=started,
             inheritance=inheritance,
             journal=journal,
-            facts=_facts(running),
+            facts=_facts(running, link.request.cwd),
             describe=lambda: _describe(running),
             policy=Policy(),
             signals=signals,
@@ -178,19 +179,18 @@ def _again(link: Link, **changes: object) -> Link:
     return other
 
 
-def _facts(running: Running) -> Facts:
+def _facts(running: Running, cwd: str | None) -> Facts:
+    """Return what hints may say; `cwd` of None is a notebook's folder that is not shown inside."""
     spec = running.spec
-    notices = (*running.notices, *running.instance.notices)
     return Facts(
         network=spec.network,
-        notebook_folder=None if spec.notebook_folder is None else str(spec.notebook_folder),
+        notebook_folder=cwd,
         folder_mode=spec.folder_mode,
-        folder_refused=any("not shared" in notice for notice in notices),
+        folder_notice=next((each for each in running.notices if os.getcwd() in each), None),
         memory_bytes=spec.limits.memory_bytes,
         processes=spec.limits.processes,
         file_bytes=spec.limits.file_bytes,
         python_prefix=spec.python_prefix,
-        notices=notices,
     )
 
 
@@ -201,7 +201,7 @@ def _describe(running: Running) -> list[tuple[str, str]]:
         ("sandbox", f"{running.sandbox_id} ({instance.engine})"),
         *instance.isolation.items(),
         *((f"limit {name}", reached) for name, reached in instance.limits.items()),
-        *(("notice", notice) for notice in (*running.notices, *instance.notices)),
+        *(("notice", notice) for notice in running.notices),
     ]
 
 

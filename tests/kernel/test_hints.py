@@ -72,7 +72,7 @@ def test_a_sandbox_with_network_or_without_limits_is_not_blamed() -> None:
 def test_a_folder_that_is_not_shared_is_named_as_the_reason() -> None:
     missing = "[Errno 2] No such file or directory: 'data.csv'"
     none = Facts(folder_mode=FolderMode.NONE)
-    refused = Facts(folder_refused=True, notices=("Folder /root is not shared: it is the home.",))
+    refused = Facts(folder_notice="Folder /root is not shared: it is the home. Move it.")
     reading = Facts(notebook_folder="/work/nb", folder_mode=FolderMode.READ)
     written = "[Errno 30] Read-only file system: '/work/nb/out.csv'"
 
