@@ -61,7 +61,7 @@ def deep_tree(layout: StateLayout) -> Iterator[None]:
     """Put a tree into the layer that is deeper than stack frames and descriptors reach."""
     top = os.open(layout.folder / "upper", os.O_RDONLY)
     here = os.dup(top)
-    for _ in range(3000):
+    for _ in range(1200):
         os.mkdir("d", dir_fd=here)
         below = os.open("d", os.O_RDONLY, dir_fd=here)
         os.close(here)
