@@ -191,8 +191,10 @@ class Registry:
         try:
             with self._lock, self._errors("read"):
                 return self._connected().execute(query, values).fetchall()
-        except (StorageError, StorageFullError):
-            rows = self._read_unwritable(query, values)
+        except (StorageError, StorageFullError) as error:
+            # Not a damaged file, nor one of a newer release, which could be read by chance.
+            is_of_the_disk = isinstance(error.__cause__, sqlite3.OperationalError | OSError)
+            rows = self._read_unwritable(query, values) if is_of_the_disk else None
             if rows is None:
                 raise
             return rows
