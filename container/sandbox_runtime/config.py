@@ -37,7 +37,8 @@ class Config(Record):
     spool_dir : str
         Where output that outgrows memory goes, in files without a name.
     spool_limit : int
-        Bytes of output kept for each process; then its writer waits.
+        Bytes of output kept for each process; then its writer waits.  No more than ``fsize``, which
+        holds for the runtime's own files, too.
     rlimits : dict of str to int
         ``nproc``, ``fsize``, ``as``, ``nofile``: set here, hence inherited by every program.
     python : str
@@ -78,4 +79,6 @@ def read_config(fd: int) -> Config:
         raise ValidationFailedError("spool_limit", "must be at least 4096")
     if not os.path.isabs(config.cwd):
         raise ValidationFailedError("cwd", "must be absolute")
+    if not os.path.isdir(config.spool_dir):
+        raise ValidationFailedError("spool_dir", "must be a folder")
     return config

@@ -38,7 +38,7 @@ from sandbox_runtime.cursors import make_cursor, read_cursor
 from sandbox_runtime.loop import READ, WRITE
 from sandbox_runtime.quick import deque, signal
 from sandbox_runtime.spawn import overlay, program_name, spawn
-from sandbox_runtime.spool import STDERR, STDOUT, Spool
+from sandbox_runtime.spool import DATA_IN_MEMORY, STDERR, STDOUT, Spool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -370,7 +370,7 @@ class Process:
         self.argv = argv
         self.cwd = cwd
         self.pid = 0
-        self.spool = Spool(table.config.spool_dir, table.config.spool_limit)
+        self.spool = Spool(table.config.spool_dir, table.spool_limit)
         self.followers: list[_Follower] = []
         self.waiters: list[Exchange] = []
         self.keeps_output = True
@@ -518,6 +518,9 @@ class Processes:
         self.memory_events = memory_events
         self.log = log
         self.stopping = False
+        # The limit for files holds for this process as well, and a spool outside memory is a file.
+        largest_file = config.rlimits.get("fsize", config.spool_limit)
+        self.spool_limit = min(config.spool_limit, max(largest_file, DATA_IN_MEMORY))
         self._table: dict[str, Process] = {}
         self._serial = 0
         self._null = -1
@@ -697,7 +700,8 @@ class Processes:
                 self.activity.let_go(holder, time.monotonic())
             return OutputEnd(cursor=process.cursor(follower.offset), info=process.info())
 
-        until = None if request.follow else spool.end
+        # Of a process that has exited everything is wanted, also what is still in its pipe.
+        until = spool.end if process.running and not request.follow else None
         follower = _Follower(process, exchange, offset, until=until, make_end=make_end)
         if request.follow:
             self.activity.hold(holder)
@@ -769,7 +773,7 @@ class Processes:
         held = 0
         for number, each in enumerate(done, start=1):
             held += each.spool.end - each.spool.start
-            too_much = held > self.config.spool_limit and number > FINISHED_KEPT_AT_LEAST
+            too_much = held > self.spool_limit and number > FINISHED_KEPT_AT_LEAST
             if too_much or number > FINISHED_KEPT:
                 self._forget(each)
 

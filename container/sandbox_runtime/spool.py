@@ -15,7 +15,7 @@ import struct
 
 from sandbox_runtime.ring import Ring
 
-__all__ = ["STDERR", "STDOUT", "Piece", "Spool", "Store", "open_unlinked"]
+__all__ = ["DATA_IN_MEMORY", "STDERR", "STDOUT", "Piece", "Spool", "Store", "open_unlinked"]
 
 STDOUT, STDERR = 0, 1
 
@@ -23,7 +23,9 @@ _ENTRY = struct.Struct(">QBd")
 _SAME_ENTRY = 0.01
 """Reads of one stream within so many seconds share an entry, hence a timestamp."""
 
-_DATA_IN_MEMORY = 256 << 10
+DATA_IN_MEMORY = 256 << 10
+"""Bytes of output of one process held in memory; more goes into the file."""
+
 _ENTRIES_IN_MEMORY = 3600 * _ENTRY.size
 
 
@@ -148,7 +150,7 @@ class Spool:
     """
 
     def __init__(self, folder: str, limit: int) -> None:
-        self._data = Store(folder, limit, _DATA_IN_MEMORY)
+        self._data = Store(folder, limit, DATA_IN_MEMORY)
         # Entries are few (a hundred a second, or one for each change of stream), but a writer who
         # alternates byte by byte makes one for each byte; a quarter of the limit bounds that.
         entries = max(limit // 4 // _ENTRY.size, 64)

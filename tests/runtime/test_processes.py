@@ -130,6 +130,16 @@ def test_events_carry_stream_and_time(client: Client) -> None:
     assert before <= times[0] <= times[2] - 0.15
 
 
+def test_output_after_the_end_is_complete(client: Client) -> None:
+    """Whoever has waited for the end and then reads gets all of it, also what was in the pipe."""
+    for _ in range(20):
+        process = start(client, "head -c 900000 /dev/zero; echo end")
+        waiting = client.begin("process.wait", process_id=process)
+        client.finish(waiting)
+
+        assert len(output(client, process)[0]) == 900_004
+
+
 def test_replay_false_begins_at_the_present(client: Client) -> None:
     """Old output may be left out."""
     process = start(client, "echo old; read x; echo new", stdin=True)
@@ -423,6 +433,40 @@ def test_the_limit_holds_for_exec_as_well(start_runtime: Start) -> None:
 
     assert join(items, "stdout") == b"".join(b"%d\n" % i for i in range(1, 300_001))
     assert end.exit_code == 0
+
+
+def test_the_limit_for_files_holds_for_the_spool(start_runtime: Start) -> None:
+    """Where programs may not write large files, output is still delivered whole."""
+    with start_runtime(rlimits={"fsize": 4096}).connect() as client:
+        process = start(client, "seq 200000")
+
+        items, end = client.call("process.output", process_id=process, follow=True)
+
+    assert join(items, "stdout") == b"".join(b"%d\n" % i for i in range(1, 200_001))
+    assert end.info.exit_code == 0
+
+
+def test_output_waits_for_a_disk_that_refuses(start_runtime: Start, tmp_path: Path) -> None:
+    """When the spool cannot be written the writer waits, and goes on once it can."""
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    runtime = start_runtime(spool_dir=str(folder))
+    with runtime.connect() as client:
+        client.welcome()
+        folder.rmdir()
+        process = start(client, "seq 500000")
+        deadline = time.monotonic() + 10
+        while "output waits" not in runtime.log():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert client.run("echo", "others go on")[0] == b"others go on\n"
+        assert client.call("process.get", process_id=process).status == "running"
+
+        folder.mkdir()
+
+        assert client.call("process.wait", process_id=process, timeout=10).exit_code == 0
+        text, _ = output(client, process)
+    assert text == b"".join(b"%d\n" % i for i in range(1, 500_001))
 
 
 def test_spool_files_have_no_name(client: Client, runtime: RuntimeChild) -> None:

@@ -32,7 +32,7 @@ def test_a_spool_gives_back_what_was_written(
 ) -> None:
     """Stream by stream, in order, in pieces of any size, before and after it left memory."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(spool_module, "_DATA_IN_MEMORY", 40)
+        patch.setattr(spool_module, "DATA_IN_MEMORY", 40)
         patch.setattr(spool_module, "_ENTRIES_IN_MEMORY", 3 * 17)
         spool = Spool(folder, 120)
         written: list[tuple[int, int]] = []
