@@ -154,5 +154,7 @@ def _forget_unused(cache: str, key: str) -> None:
     limit = time.time() - _UNUSED_DAYS * _SECONDS_A_DAY
     with os.scandir(cache) as entries:
         for entry in entries:
-            if entry.name != key and entry.stat(follow_symlinks=False).st_mtime < limit:
-                shutil.rmtree(entry.path, ignore_errors=True)
+            # Another process may be renaming its own copy at this moment.
+            with contextlib.suppress(FileNotFoundError):
+                if entry.name != key and entry.stat(follow_symlinks=False).st_mtime < limit:
+                    shutil.rmtree(entry.path, ignore_errors=True)
