@@ -116,7 +116,7 @@ def _missing(evalue: str, facts: Facts) -> str | None:
             return None
         return _line(
             f"of the host's folders the sandbox sees only {facts.notebook_folder}",
-            "put the file beside the notebook, or copy it in with 'jupyter sandbox exec'",
+            "put the file beside the notebook",
         )
     return _not_shared(facts)
 
