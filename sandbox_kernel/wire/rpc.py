@@ -11,7 +11,7 @@ import struct
 
 from sandbox_kernel.errors import ProtocolViolationError, SandboxError
 from sandbox_kernel.wire.assembler import Assembler
-from sandbox_kernel.wire.codec import pack, unpack
+from sandbox_kernel.wire.codec import dump_json, unpack
 from sandbox_kernel.wire.names import Name, Number
 from sandbox_kernel.wire.record import Record
 from sandbox_kernel.wire.version import PROTOCOL_VERSIONS
@@ -84,6 +84,12 @@ def encode_frame(kind: int, call: int, *parts: bytes | memoryview) -> bytes:
     """Return one frame whose payload is the parts in order."""
     size = sum(map(len, parts))
     return b"".join((_HEADER.pack(_AFTER_LENGTH + size, kind, call), *parts))
+
+
+def _message(kind: int, call: int, head: dict[str, Any], body: bytes = b"") -> bytes:
+    """Return a frame that carries a message; the body is copied once."""
+    text = dump_json(head)
+    return encode_frame(kind, call, len(text).to_bytes(4, "big"), text, body)
 
 
 def frame_header(kind: int, call: int, size: int) -> bytes:
@@ -346,7 +352,7 @@ class ServerConnection(_Connection):
         """Accept the client."""
         self._state = _State.OPEN
         head = {"version": version, "sandbox_id": sandbox_id, "incarnation": incarnation}
-        return encode_frame(FrameKind.WELCOME, 0, pack(head))
+        return _message(FrameKind.WELCOME, 0, head)
 
     def credit(self, call: int) -> int:
         """Bytes the stream may send now; one item may overdraw it, so that any size passes."""
@@ -355,24 +361,24 @@ class ServerConnection(_Connection):
     def result(self, call: int, value: dict[str, Any], body: bytes = b"") -> bytes:
         """Answer a call."""
         self._credit.pop(call, None)
-        return encode_frame(FrameKind.RESULT, call, pack(value, body))
+        return _message(FrameKind.RESULT, call, value, body)
 
     def item(self, call: int, value: dict[str, Any], body: bytes = b"") -> bytes:
         """Send one event of a stream and charge its credit."""
-        payload = pack(value, body)
+        frame = _message(FrameKind.ITEM, call, value, body)
         if call in self._credit:
-            self._credit[call] -= len(payload)
-        return encode_frame(FrameKind.ITEM, call, payload)
+            self._credit[call] -= len(frame) - _HEADER.size
+        return frame
 
     def end(self, call: int, value: dict[str, Any], body: bytes = b"") -> bytes:
         """End a stream."""
         self._credit.pop(call, None)
-        return encode_frame(FrameKind.END, call, pack(value, body))
+        return _message(FrameKind.END, call, value, body)
 
     def failed(self, call: int, error: SandboxError) -> bytes:
         """End a call, or with call 0 the connection, with an error."""
         self._credit.pop(call, None)
-        return encode_frame(FrameKind.ERROR, call, pack(error.to_wire()))
+        return _message(FrameKind.ERROR, call, error.to_wire())
 
 
 class ClientConnection(_Connection):
@@ -389,7 +395,7 @@ class ClientConnection(_Connection):
         """Introduce this client; must be the first bytes sent."""
         self._state = _State.OPEN
         head = {"versions": list(PROTOCOL_VERSIONS), "token": token, "client": client}
-        return encode_frame(FrameKind.HELLO, 0, pack(head))
+        return _message(FrameKind.HELLO, 0, head)
 
     def call(
         self,
@@ -407,7 +413,7 @@ class ClientConnection(_Connection):
             head["incarnation"] = incarnation
         if credit != INITIAL_CREDIT:
             head["credit"] = credit
-        return self._last_call, encode_frame(FrameKind.CALL, self._last_call, pack(head, body))
+        return self._last_call, _message(FrameKind.CALL, self._last_call, head, body)
 
     def cancel(self, call: int) -> bytes:
         """Give a call up."""
