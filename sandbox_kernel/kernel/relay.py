@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import zmq
@@ -16,7 +16,8 @@ import zmq
 from sandbox_kernel.errors import ContainerUnavailableError
 from sandbox_kernel.kernel.arrivals import Arrivals
 from sandbox_kernel.kernel.hints import Facts, death
-from sandbox_kernel.kernel.hostcomms import CommMessage, HostComms
+from sandbox_kernel.kernel.hostcells import Commands
+from sandbox_kernel.kernel.hostcomms import CommMessage, HostComm, HostComms
 from sandbox_kernel.kernel.journal import Inheritance, Journal
 from sandbox_kernel.kernel.jsontext import Refused, read, write
 from sandbox_kernel.kernel.lifecycle import SUPERSEDED, ParentWatch, Signals
@@ -92,6 +93,8 @@ class Relay:
         Taken over from the start.
     parent : ParentWatch
         Who must live.
+    magics : mapping of str to Commands, optional
+        Further magics that the host answers.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class Relay:
         policy: Policy,
         signals: Signals,
         parent: ParentWatch,
+        magics: Mapping[str, Commands] | None = None,
     ) -> None:
         self.exit_code: int | None = None
         self.shutdown: bool | None = None
@@ -135,7 +139,8 @@ class Relay:
             notes=self.notes,
             speaker=self.speaker,
         )
-        self.turns = Turns(self.table, self.speaker, {"sandbox": magic}, self._forward)
+        commands = {"sandbox": magic, **(magics or {})}
+        self.turns = Turns(self.table, self.speaker, commands, self._forward)
         self._journal = journal
         self._facts = facts
         self._signals = signals
@@ -431,6 +436,12 @@ class Relay:
         for answer in self.hostcomms.handle(message.msg_type, content, message.parts[4:]):
             self.publish_comm(answer, message.header)
         self.speaker.status("idle", message.header)
+
+    def open_comm(self, comm: HostComm, parent: bytes) -> str:
+        """Open a comm of the host at the clients; return its id."""
+        comm_id, opening = self.hostcomms.open(comm)
+        self.publish_comm(opening, parent)
+        return comm_id
 
     def publish_comm(self, message: CommMessage, parent: bytes) -> None:
         """Publish a message of a host comm."""
