@@ -10,7 +10,10 @@ from sandbox_kernel.engines.recipe import GID, HOME, UID
 
 __all__ = ["etc_files", "etc_links", "etc_mounts", "public_pip_settings", "without_credentials"]
 
-_COPIED = ("/etc/ld.so.cache", "/etc/services", "/etc/protocols", "/etc/inputrc")
+_COPIED = (
+    *("/etc/ld.so.cache", "/etc/services", "/etc/protocols", "/etc/inputrc"),
+    "/etc/localtime",  # where it is no link, see `etc_links`
+)
 _COPIED_WITH_NETWORK = ("/etc/resolv.conf", "/etc/gai.conf")
 _SHOWN = ("/etc/alternatives", "/etc/fonts")
 # Certificates only: beside them lie private keys.

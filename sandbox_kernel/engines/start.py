@@ -317,15 +317,15 @@ class Start:
         ]
         if folder is not None:
             mounts.append(folder)
+        links = etc.etc_links(_readlink) | python.links
+        files = etc.etc_files(self.launch.sandbox_id, network=spec.network, shell=shell, read=_read)
         return Plan(
             hostname=self.launch.sandbox_id[:63],
             network=spec.network,
             system=_system_folders(),
             mounts=tuple(mounts),
-            links=etc.etc_links(_readlink) | python.links,
-            files=etc.etc_files(
-                self.launch.sandbox_id, network=spec.network, shell=shell, read=_read
-            ),
+            links=links,
+            files={path: content for path, content in files.items() if path not in links},
             masked=tuple(each for each in _MASKED if os.path.exists(each))
             if os.geteuid() == 0
             else (),

@@ -412,3 +412,22 @@ def test_identifiers_of_the_machine_stay_outside(box: HostSandbox) -> None:
     )
 
     assert out == "box False"
+
+
+def test_other_users_of_the_host_cannot_connect(user: HostUser, box: HostSandbox) -> None:
+    """Whoever they are: the door's folder is closed to them."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can act as another user")
+    connect = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+
+    other = subprocess.run(
+        ["/usr/bin/python3", "-c", connect, box.told["socket"]],
+        user=user.uid + 1 if user.uid else 64124,
+        group=64124,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "PermissionError" in other.stderr
