@@ -26,6 +26,8 @@ READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
 
 _FIRST_SWEEP = 64
+_LONGEST_WAIT = 86400.0
+"""epoll refuses to wait for more than some weeks; timers may be later than that."""
 
 
 class Timer:
@@ -155,7 +157,7 @@ class Loop:
         if not self._timers:
             return None
         # epoll counts in milliseconds; rounding up keeps the loop from spinning before a deadline.
-        return max(0.0, self._timers[0].when - time.monotonic() + 0.0005)
+        return min(max(0.0, self._timers[0].when - time.monotonic() + 0.0005), _LONGEST_WAIT)
 
     def _run_timers(self, now: float) -> None:
         while self._timers and self._timers[0].when <= now:

@@ -67,6 +67,9 @@ KILL_GRACE = 1.0
 MOST_STDIN = 64 << 20
 """Bytes that may wait for one process's stdin; more is refused."""
 
+MOST_ARGV_SHOWN = 4096
+"""Characters of a command that are remembered for whoever lists processes."""
+
 _CHUNK = 256 << 10
 _SMALLEST_CHUNK = 1024
 _LARGE_PIPE = 1 << 20
@@ -367,7 +370,7 @@ class Process:
         self.table = table
         self.process_id = process_id
         self.serial = serial
-        self.argv = argv
+        self.argv = _shown(argv)
         self.cwd = cwd
         self.pid = 0
         self.spool = Spool(table.config.spool_dir, table.spool_limit)
@@ -631,7 +634,7 @@ class Processes:
                 signal=process.signal,
                 duration=process.duration,
                 timed_out=process.reason == "timeout",
-                reason=process.reason,
+                reason=process.reason or ("cancelled" if exchange.cancelled else None),
             )
 
         follower = _Follower(process, exchange, 0, until=None, make_end=make_end)
@@ -810,6 +813,18 @@ class Processes:
         self.stopping = True
         for each in list(self._table.values()):
             each.end("stopped", grace)
+
+
+def _shown(argv: list[str]) -> list[str]:
+    """Return a command for people to look at: the list of all commands must fit into one frame."""
+    room, words = MOST_ARGV_SHOWN, []
+    for word in argv:
+        if len(word) > room:
+            words.append(f"{word[:room]}...")
+            break
+        words.append(word)
+        room -= len(word)
+    return words
 
 
 def _close(fds: list[int]) -> None:

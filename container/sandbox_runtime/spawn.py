@@ -170,19 +170,20 @@ def check_folder(cwd: str) -> None:
 
 
 def _enter(cwd: str) -> None:
+    shown = cwd[:200]
     if "\0" in cwd or not cwd:
-        raise InvalidProcessCwdError(cwd, "is no path")
+        raise InvalidProcessCwdError(shown, "is no path")
     if not cwd.startswith("/"):
-        raise InvalidProcessCwdError(cwd, "is not absolute")
+        raise InvalidProcessCwdError(shown, "is not absolute")
     try:
         os.chdir(cwd)
     except FileNotFoundError:
-        raise InvalidProcessCwdError(cwd, "does not exist") from None
+        raise InvalidProcessCwdError(shown, "does not exist") from None
     except NotADirectoryError:
-        raise InvalidProcessCwdError(cwd, "is not a directory") from None
+        raise InvalidProcessCwdError(shown, "is not a directory") from None
     except (OSError, UnicodeEncodeError) as error:
         reason = getattr(error, "strerror", None) or "is no path"
-        raise InvalidProcessCwdError(cwd, f"cannot be entered ({reason})") from None
+        raise InvalidProcessCwdError(shown, f"cannot be entered ({reason})") from None
 
 
 def _find(name: str, program: bytes, search: str) -> bytes:

@@ -177,6 +177,7 @@ def test_a_program_is_found_relative_to_its_folder(client: Client, runtime: Runt
         ("/no/such", "does not exist"),
         ("/etc/passwd", "not a directory"),
         ("rel", "not absolute"),
+        ("/" + "\1" * 2_000_000, "cannot be entered"),
         ("a\0b", "no path"),
     ],
 )
@@ -350,6 +351,21 @@ def test_cancel_ends_the_group_and_the_stream(client: Client) -> None:
     assert event.value["reason"] == "cancelled"
     wait_until_gone("64.25", 3)
     wait_until_gone("64.5", 3)
+
+
+def test_cancel_of_an_ended_command_drops_its_output(client: Client) -> None:
+    """A command that has ended, but whose output waits for credit, ends at cancel, and says so."""
+    call = client.begin("exec", argv=["head", "-c", "100000", "/dev/zero"], credit=1000)
+    client.event_of(call)
+    while client.call("runtime.health").processes:
+        time.sleep(0.01)
+
+    client.send(client.protocol.cancel(call))
+
+    event = client.event_of(call, 5)
+    assert isinstance(event, End)
+    assert (event.value["exit_code"], event.value["reason"]) == (0, "cancelled")
+    assert client.call("process.list").processes == []
 
 
 def test_cancel_ends_a_flood_that_nobody_reads(client: Client) -> None:

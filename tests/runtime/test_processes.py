@@ -316,6 +316,25 @@ def test_signalling_a_process_that_has_ended_is_nothing(client: Client) -> None:
     client.call("process.signal", process_id=process, signal=9)
 
 
+def test_a_wait_may_be_for_ever(client: Client) -> None:
+    """A time beyond all bounds is no trouble."""
+    process = start(client, "read x", stdin=True)
+    call = client.begin("process.wait", process_id=process, timeout=1e300)
+    client.run("true")
+
+    client.call("process.write_stdin", process_id=process, close=True)
+
+    assert client.finish(call).status == "failed"
+
+
+def test_long_commands_are_shown_short(client: Client) -> None:
+    """Listing many long commands stays within a frame; the command itself runs whole."""
+    info = client.call("process.start", argv=["sh", "-c", "exit 0", *["x" * 100_000] * 10])
+
+    assert info.argv == ["sh", "-c", "exit 0", "x" * (4096 - 10) + "..."]
+    assert client.call("process.wait", process_id=info.process_id).exit_code == 0
+
+
 def test_names_may_be_chosen_once(client: Client) -> None:
     """A process may have a name of the caller's choice, which must be free."""
     assert start(client, "sleep 69.25", process_id="server") == "server"
