@@ -1,6 +1,6 @@
 """The debugger of a kernel, loaded when somebody debugs: a quarter of a kernel's imports is its."""
 
-# mypy: disable-error-code="no-untyped-call"
+# mypy: disable-error-code="no-untyped-call, override"
 # ipykernel is annotated in part; what it takes and gives is proved by tests instead.
 
 from __future__ import annotations
@@ -115,6 +115,13 @@ class LazyDebugger(IPythonKernel):
         with _absent_debugger(installed=importlib.util.find_spec("debugpy") is not None):
             info: dict[str, Any] = super().kernel_info
         return info
+
+    @property
+    def debugger_class(self) -> Any:
+        """The debugger's class; as a trait with a default it would be imported at once."""
+        from ipykernel.debugger import Debugger  # noqa: PLC0415 - that is the point
+
+        return Debugger
 
     @cached_property
     def debugger(self) -> Any:

@@ -227,3 +227,13 @@ def test_descriptors_of_children_are_the_cells(kernel: Kernel) -> None:
     code = "import subprocess, sys; print(subprocess.run(['ls', '/proc/self/fd'], capture_output=True, text=True, close_fds=False).stdout.split())"
     assert kernel.cell(code).text.strip() == "['0', '1', '2', '3']"
     assert kernel.cell("!cat; echo end").text == "end\n"
+
+
+def test_the_debugger_is_loaded_by_who_debugs(new_kernel: Callable[..., Kernel]) -> None:
+    """Its import, a quarter of a start, is not paid by those who do not debug."""
+    kernel = new_kernel()
+    assert "debugger" in kernel.ask("kernel_info_request")["supported_features"]
+    assert (
+        kernel.value("[m for m in __import__('sys').modules if 'debug' in m and 'debugpy' in m]")
+        == []
+    )
