@@ -19,7 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from sandbox_kernel.engines.base import Engine, Instance, Launch, SandboxSpec, StateLayout
-from sandbox_kernel.errors import EngineStartError, SandboxBusyError, SandboxError
+from sandbox_kernel.errors import (
+    EngineStartError,
+    SandboxBusyError,
+    SandboxConfigurationError,
+    SandboxError,
+)
 from sandbox_kernel.manager import locks
 from sandbox_kernel.manager.doorbell import call_once
 from sandbox_kernel.manager.engine_choice import load_engine
@@ -384,7 +389,8 @@ class Manager:
     def _ended(self, entry: Entry) -> None:
         destroying = replace(entry, state=advance(entry.state, Event.DESTROY))
         self._registry.put(destroying)
-        self._end_processes(destroying, grace=0.0)
+        if entry.state is not State.STOPPED or _is_locked(self._layout(entry.lifetime).lock):
+            self._end_processes(destroying, grace=0.0)
         advance(destroying.state, Event.DESTROYED)
         self._registry.remove(destroying)
         log.info("sandbox %s: destroyed", entry.sandbox_id)
@@ -519,7 +525,13 @@ class Manager:
     def _is_alive(self, entry: Entry) -> bool:
         if entry.instance is None:
             return False
-        return self._engine(entry.engine).is_alive(entry.instance, self._layout(entry.lifetime))
+        layout = self._layout(entry.lifetime)
+        try:
+            engine = self._engine(entry.engine)
+        except SandboxConfigurationError:
+            # An engine that is no longer installed must not keep the others from being listed.
+            return _is_locked(layout.lock)
+        return engine.is_alive(entry.instance, layout)
 
     def _endpoint(self, entry: Entry) -> Endpoint:
         socket = entry.instance.socket if entry.instance is not None else None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 import time
 from pathlib import Path
@@ -255,6 +256,26 @@ def test_an_engine_by_dotted_path_that_is_missing_is_named(data_dir):
     with pytest.raises(SandboxConfigurationError, match="no_such_package"):
         manager.ensure("a")
     manager.close()
+
+
+def test_an_engine_that_is_gone_hides_no_sandbox(manager, data_dir):
+    """Sandboxes of an engine that was uninstalled are listed, and stopped ones can be destroyed."""
+    manager.ensure("running")
+    manager.ensure("stopped")
+    manager.stop("stopped")
+    with sqlite3.connect(data_dir / "registry.sqlite3") as connection:
+        connection.execute("UPDATE sandbox SET engine = 'no_such_package:Engine'")
+    connection.close()
+
+    states = {info.sandbox_id: info.state for info in manager.list()}
+    assert states == {"running": "running", "stopped": "stopped"}
+    manager.destroy("stopped")
+    with pytest.raises(SandboxConfigurationError, match="no_such_package"):
+        manager.destroy("running")
+
+    with sqlite3.connect(data_dir / "registry.sqlite3") as connection:
+        connection.execute("UPDATE sandbox SET engine = ?", (REFERENCE,))
+    connection.close()
 
 
 class FailingEngine(PlainEngine):
