@@ -100,6 +100,23 @@ class Children:
             self._ending.discard(pid)
             signal_group(pid, signal.SIGKILL)
 
+    def adopted(self) -> list[int]:
+        """Return the children nobody watches: what commands have left in the background."""
+        try:
+            with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+                return [pid for pid in map(int, file.read().split()) if pid not in self._watchers]
+        except (OSError, ValueError):
+            # Not every kernel lists them; they end with the sandbox all the same.
+            return []
+
+    def end_adopted(self, number: int) -> None:
+        """Signal the children nobody watches, each by itself; none is reaped meanwhile."""
+        for pid in self.adopted():
+            try:
+                os.kill(pid, number)
+            except OSError:
+                continue
+
     def check_group(self, pid: int) -> None:
         """Forget about killing a group that has no members left, before its number is reused."""
         if pid in self._ending and not signal_group(pid, 0):

@@ -12,6 +12,7 @@ from sandbox_runtime.dispatch import dispatch
 from sandbox_runtime.kernels import Kernels
 from sandbox_runtime.memory_events import MemoryEvents
 from sandbox_runtime.processes import Processes
+from sandbox_runtime.quick import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Workshop:
         self.incarnation = runtime.incarnation
         self.log = runtime.log
         self._runtime = runtime
-        children = Children(runtime.loop)
+        self.children = children = Children(runtime.loop)
         memory_events = MemoryEvents(runtime.config.memory_events)
         self.processes: Processes = Processes(
             runtime.loop,
@@ -57,13 +58,15 @@ class Workshop:
 
     @property
     def running(self) -> int:
-        """How many processes and kernels run."""
-        return len(self.processes) + len(self.kernels)
+        """How many processes and kernels run, and how many others they have left to us."""
+        return len(self.processes) + len(self.kernels) + len(self.children.adopted())
 
     def stop(self, grace: float) -> None:
         """End them all; new ones are refused from now on."""
         self.processes.stop(grace)
         self.kernels.stop(grace)
+        self.children.end_adopted(signal.SIGTERM)
+        self._runtime.loop.call_later(grace, lambda: self.children.end_adopted(signal.SIGKILL))
 
     # --- operations on the runtime itself -----------------------------------------------------
 

@@ -186,6 +186,32 @@ def test_sigterm_kills_what_does_not_end(start_runtime: Start) -> None:
     assert not psutil.pid_exists(process.pid)
 
 
+def test_what_was_left_in_the_background_ends_too(start_runtime: Start) -> None:
+    """A daemon that a command has left gets TERM, and KILL after the grace."""
+    runtime = start_runtime()
+    polite = "trap 'touch bye; exit' TERM; touch polite; while :; do sleep 0.05; done"
+    stubborn = "trap '' TERM; touch stubborn; while :; do sleep 0.05; done"
+    with runtime.connect() as client:
+        pids = [
+            int(
+                client.run("sh", "-c", 'setsid sh -c "$1" >/dev/null 2>&1 & echo $!', "sh", script)[
+                    0
+                ]
+            )
+            for script in (polite, stubborn)
+        ]
+        deadline = time.monotonic() + 10
+        while not {"polite", "stubborn"} <= set(os.listdir(runtime.workspace)):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+        runtime.process.send_signal(signal.SIGTERM)
+
+        assert runtime.wait_exit(5) == 0
+    assert (runtime.workspace / "bye").exists()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
 def test_shutdown_answers_and_ends(runtime: RuntimeChild) -> None:
     """runtime.shutdown answers first and uses its own grace."""
     with runtime.connect() as client:
