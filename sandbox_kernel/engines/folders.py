@@ -74,13 +74,20 @@ def host_folders(
     below += [os.path.join(home, ".local/share/jupyter") for home in homes]
     if data:
         named.append(os.path.join(data, "jupyter"))
-    private = dict.fromkeys(os.path.realpath(each) for each in (*state, *named, *below))
+    private = dict.fromkeys(map(os.path.realpath, (*state, *named)))
+    # The homes are resolved: what lies directly in one is too, if it is no link itself.
+    private |= dict.fromkeys(
+        os.path.realpath(each)
+        if os.path.islink(each) or os.path.dirname(each) not in homes
+        else each
+        for each in below
+    )
     return HostFolders(homes=homes, private=tuple(private))
 
 
 def lies_in(path: str, folder: str) -> bool:
     """Whether `path` is `folder` or lies below it; both absolute."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
+    return path == folder or path.startswith(folder + "/") or folder == "/"
 
 
 def touches_private(path: str, host: HostFolders) -> bool:

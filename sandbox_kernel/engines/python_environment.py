@@ -95,7 +95,7 @@ def show(
     # The real path of each folder, and whether it may be taken as a whole.
     folders: list[str] = []
     links: dict[str, str] = {}
-    for given in (prefix, base_prefix, *map(_root, hops)):
+    for given in dict.fromkeys((prefix, base_prefix, *map(_root, hops))):
         path = real(given)
         if _is_system(path):
             pass

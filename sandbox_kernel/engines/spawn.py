@@ -309,4 +309,4 @@ def _write_all(descriptor: int, content: bytes) -> None:
 
 
 def _join(options: list[str]) -> bytes:
-    return b"".join(os.fsencode(each) + b"\0" for each in options)
+    return os.fsencode("\0".join([*options, ""]))

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from dataclasses import dataclass
+from functools import cached_property
 
 from sandbox_kernel.engines import cgroups, etc, incarnation, recipe, runtime_code
 from sandbox_kernel.engines.base import FolderMode, Instance, Launch, Reached, SandboxSpec
@@ -91,6 +92,11 @@ class Start:
                 incarnation.remove_files(self.layout)
             raise
 
+    @cached_property
+    def _no_upper(self) -> str:
+        """Why the disk of the sandbox's own files takes no layers, or an empty string."""
+        return no_upper(self.layout.root)
+
     # The notebook's folder ------------------------------------------------------------------
 
     def _folder(self) -> str | None:
@@ -118,7 +124,7 @@ class Start:
         real = os.path.realpath(given)
         mode = self.spec.folder_mode
         if mode is FolderMode.OVERLAY:
-            reason = no_overlays or no_upper(self.layout.folder) or self._claim_layer(real)
+            reason = no_overlays or self._no_upper or self._claim_layer(real)
             if not reason:
                 return Mount(
                     kind=MountKind.OVERLAY,
@@ -177,12 +183,11 @@ class Start:
             with storage_errors(packages, "create"):
                 os.makedirs(packages / "user", mode=0o700, exist_ok=True)
             return Mount(kind=MountKind.WRITE, source=str(packages / "user"), dest=recipe.PACKAGES)
-        reason = no_upper(packages)
-        if reason:
+        if self._no_upper:
             if self.spec.keep_packages:
                 self.notices.append(
                     f"Packages installed inside end with the sandbox, since {packages} takes no"
-                    f" layer: {reason}."
+                    f" layer: {self._no_upper}."
                 )
             return Mount(kind=MountKind.MEMORY_OVERLAY, source=python.layered, dest=python.layered)
         # One layer for each environment: what was installed over one does not fit another.
