@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ __all__ = ["apply", "diff", "discard"]
 
 def diff(arguments: Namespace) -> int:
     """Print the changes."""
-    info, folder = _overlay(Manager(), arguments.sandbox)
+    with closing(Manager()) as manager:
+        info, folder = _overlay(manager, arguments.sandbox)
     changes = layer.diff(info.layout, folder)
     if arguments.paths:
         changes = Selection(arguments.paths).of(changes)
@@ -37,8 +39,8 @@ def diff(arguments: Namespace) -> int:
 
 def apply(arguments: Namespace) -> int:
     """Take changes over; fails when one that was to be taken over was not."""
-    manager = Manager()
-    info, folder = _overlay(manager, arguments.sandbox)
+    with closing(Manager()) as manager:
+        info, folder = _overlay(manager, arguments.sandbox)
     outcomes = layer.apply(
         info.layout,
         folder,
@@ -74,8 +76,8 @@ def discard(arguments: Namespace) -> int:
     """Drop changes of a stopped sandbox."""
     if bool(arguments.paths) == arguments.all:
         raise SandboxConfigurationError("Name the paths to discard, or say --all.")
-    manager = Manager()
-    info, folder = _overlay(manager, arguments.sandbox)
+    with closing(Manager()) as manager:
+        info, folder = _overlay(manager, arguments.sandbox)
     if not arguments.yes:
         confirm(f"Discard the changes of {info.sandbox_id}? They cannot be brought back.")
     with _kept_stopped(manager, info):
@@ -102,7 +104,7 @@ def _overlay(manager: Manager, text: str) -> tuple[SandboxInfo, Path]:
     return info, folder
 
 
-def _kept_stopped(manager: Manager, info: SandboxInfo) -> Any:  # a context manager
+def _kept_stopped(manager: Manager, info: SandboxInfo) -> AbstractContextManager[object]:
     """Keep every process of this user from starting the sandbox for the block."""
     settings = manager.settings
     return locks.hold(settings.data_dir / "locks", info.sandbox_id, timeout=settings.start_timeout)

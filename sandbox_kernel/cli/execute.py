@@ -14,12 +14,13 @@ from typing import Any
 from sandbox_kernel.cli.naming import pairs, sandbox_id_of
 from sandbox_kernel.cli.report import print_json, warn
 from sandbox_kernel.client.process import Process, ProcessExit, ProcessOutput
-from sandbox_kernel.client.sandbox import get_sandbox
+from sandbox_kernel.client.sandbox import Sandbox, get_sandbox
 from sandbox_kernel.errors import (
     CommandNotFoundError,
     CommandPermissionDeniedError,
     SandboxError,
 )
+from sandbox_kernel.manager.manager import Manager
 
 __all__ = ["execute"]
 
@@ -46,7 +47,13 @@ def execute(arguments: Namespace) -> int:
 
 async def _execute(arguments: Namespace) -> int:
     options = {} if arguments.network is None else {"network": arguments.network}
-    async with get_sandbox(sandbox_id_of(arguments.sandbox), **options) as sandbox:
+    sandbox_id = sandbox_id_of(arguments.sandbox)
+    with contextlib.closing(Manager()) as manager:
+        return await _in(get_sandbox(sandbox_id, manager=manager, **options), arguments)
+
+
+async def _in(sandbox: Sandbox, arguments: Namespace) -> int:
+    async with sandbox:
         feed = _has_input()
         process = await sandbox.start_process(
             arguments.argv,
@@ -77,17 +84,18 @@ async def _execute(arguments: Namespace) -> int:
 
 async def _follow(process: Process, collected: dict[str, bytearray] | None) -> ProcessExit:
     """Pass on what the process writes, as it comes, until its end."""
-    async for event in process.output(follow=True):
-        match event:
-            case ProcessExit():
-                return event
-            case ProcessOutput() if collected is not None:
-                collected[event.stream] += event.data
-            case ProcessOutput():
-                stream = sys.stderr if event.stream == "stderr" else sys.stdout
-                # A reader that is slow stops us here, and the process in its turn.
-                stream.buffer.write(event.data)
-                stream.buffer.flush()
+    async with contextlib.aclosing(process.output(follow=True)) as events:
+        async for event in events:
+            match event:
+                case ProcessExit():
+                    return event
+                case ProcessOutput() if collected is not None:
+                    collected[event.stream] += event.data
+                case ProcessOutput():
+                    stream = sys.stderr if event.stream == "stderr" else sys.stdout
+                    # A reader that is slow stops us here, and the process in its turn.
+                    stream.buffer.write(event.data)
+                    stream.buffer.flush()
     return await process.wait_for_exit()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from sandbox_kernel.cli.naming import existing
@@ -24,7 +25,8 @@ __all__ = ["confirm", "destroy", "list_all", "stop"]
 
 def list_all(arguments: Namespace) -> int:
     """Print every sandbox."""
-    found = Manager().list()
+    with closing(Manager()) as manager:
+        found = manager.list()
     if arguments.json:
         print_json([_facts(info) for info in found])
     elif found:
@@ -37,23 +39,23 @@ def list_all(arguments: Namespace) -> int:
 
 def stop(arguments: Namespace) -> int:
     """Stop the sandboxes named."""
-    manager = Manager()
-    return _each(
-        arguments,
-        _chosen(manager, arguments),
-        "stopped",
-        lambda info: manager.stop(info.sandbox_id, grace=arguments.grace),
-    )
+    with closing(Manager()) as manager:
+        return _each(
+            arguments,
+            _chosen(manager, arguments),
+            "stopped",
+            lambda info: manager.stop(info.sandbox_id, grace=arguments.grace),
+        )
 
 
 def destroy(arguments: Namespace) -> int:
     """Destroy the sandboxes named, once the user has said so."""
-    manager = Manager()
-    chosen = _chosen(manager, arguments)
-    names = ", ".join(info.sandbox_id for info in chosen)
-    if chosen and not arguments.yes:
-        confirm(f"Destroy {names} with all files in it?")
-    return _each(arguments, chosen, "destroyed", lambda info: manager.destroy(info.sandbox_id))
+    with closing(Manager()) as manager:
+        chosen = _chosen(manager, arguments)
+        if chosen and not arguments.yes:
+            names = ", ".join(info.sandbox_id for info in chosen)
+            confirm(f"Destroy {names} with all files in it?")
+        return _each(arguments, chosen, "destroyed", lambda info: manager.destroy(info.sandbox_id))
 
 
 def confirm(question: str) -> None:
