@@ -126,14 +126,15 @@ class LazyDebugger(IPythonKernel):
     @cached_property
     def debugger(self) -> Any:
         """The debugger; made on the control thread, by the first request that needs it."""
-        modules = list(sys.modules.values())
+        # Skipped when stepping and in stacks: what was loaded before any cell ran.  By now the
+        # user's own modules would be among them, and this package no longer.
         debugger: Any = self.debugger_class(
             self.log,
             self.debugpy_stream,
             self._publish_debug_event,
             self.debug_shell_socket,
             self.session,
-            [file for module in modules if (file := getattr(module, "__file__", None))],
+            self._kernel_modules,
             self.debug_just_my_code,
             self.filter_internal_frames,
         )
