@@ -6,10 +6,10 @@ import datetime as dt
 import os
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, Self
 
-__all__ = ["KERNEL", "Connection", "Kernel", "Message", "Request"]
+__all__ = ["KERNEL", "Connection", "Kernel", "Message", "Request", "kinds_of"]
 
 KERNEL = os.environ.get("E2E_KERNEL", "sandbox-python")
 """Kernelspec under test; ``E2E_KERNEL=python3`` shows what a test says about a plain kernel."""
@@ -114,17 +114,7 @@ class Request:
     @property
     def kinds(self) -> list[str]:
         """Types of the iopub messages, streams that follow each other joined."""
-        kinds: list[str] = []
-        for m in self.iopub:
-            kind = m["header"]["msg_type"]
-            if kind == "status":
-                kind = m["content"]["execution_state"]
-            elif kind == "stream":
-                kind = m["content"]["name"]
-                if kinds and kinds[-1] == kind:
-                    continue
-            kinds.append(kind)
-        return kinds
+        return kinds_of(self.iopub)
 
     def __repr__(self) -> str:
         kinds = self.kinds
@@ -135,6 +125,25 @@ class Request:
             f"<{self.message['header']['msg_type']} {code!r}: reply {reply}, iopub {shown}, "
             f"text {self.text[-200:]!r}>"
         )
+
+
+def kinds_of(messages: Iterable[Message]) -> list[str]:
+    """Return the types of iopub messages; a status is its state, a stream its name.
+
+    Messages of one stream that follow each other count once: where a stream is cut depends on a
+    flush timer.
+    """
+    kinds: list[str] = []
+    for m in messages:
+        kind = m["header"]["msg_type"]
+        if kind == "status":
+            kind = m["content"]["execution_state"]
+        elif kind == "stream":
+            kind = m["content"]["name"]
+            if kinds and kinds[-1] == kind:
+                continue
+        kinds.append(kind)
+    return kinds
 
 
 class Kernel:

@@ -40,7 +40,7 @@ CHECKLIST: dict[str, list[str]] = {
         "test_acceptance.py::test_output_of_children_never_comes_after_the_idle",
     ],
     "3 debugger; two clients; stdin to the asker only": [
-        "test_fidelity.py::the_debugger_stops_at_a_breakpoint",
+        "test_fidelity.py::the_debugger_stops_at_breakpoints",
         "test_fidelity.py::a_second_client",
     ],
     "4 ratios; memory; modules of the relay": [

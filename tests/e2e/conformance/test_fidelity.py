@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.jupyter_home import JupyterHome
-from tests.support.kernel_driver import KERNEL, Kernel
+from tests.support.kernel_driver import KERNEL, Kernel, kinds_of
 from tests.support.zmq_connection import ZmqConnection
 
 Seen = Any
@@ -360,7 +360,7 @@ def an_output_widget_captures(k: Kernel) -> Seen:
 
 
 @look
-def the_debugger_stops_at_a_breakpoint(k: Kernel) -> Seen:
+def the_debugger_stops_at_breakpoints(k: Kernel) -> Seen:
     numbers = iter(range(1, 100))
 
     def debug(command: str, **arguments: Any) -> Any:
@@ -368,6 +368,37 @@ def the_debugger_stops_at_a_breakpoint(k: Kernel) -> Seen:
             "debug_request", type="request", seq=next(numbers), command=command, arguments=arguments
         )
 
+    def stop(path: str, line: int, code: str) -> Seen:
+        debug(
+            "setBreakpoints",
+            breakpoints=[{"line": line}],
+            source={"path": path},
+            sourceModified=False,
+        )
+        debug("configurationDone")
+        before = len(events(k))
+        cell = k.execute(code)
+        k.wait_until(
+            lambda: "stopped" in [m["content"]["event"] for m in events(k)[before:]], 15, "a stop"
+        )
+        (event,) = (m["content"] for m in events(k)[before:] if m["content"]["event"] == "stopped")
+        thread = event["body"]["threadId"]
+        frames = debug("stackTrace", threadId=thread)["body"]["stackFrames"]
+        scopes = debug("scopes", frameId=frames[0]["id"])["body"]["scopes"]
+        variables = debug("variables", variablesReference=scopes[0]["variablesReference"])["body"][
+            "variables"
+        ]
+        debug("continue", threadId=thread)
+        cell.wait()
+        return (
+            (event["body"]["reason"], [(f["name"], f["line"]) for f in frames]),
+            [(v["name"], v["value"]) for v in variables if v["name"] in "ab"],
+            (cell.status, cell.result),
+        )
+
+    # Imported before anybody debugs.
+    k.cell("%%writefile mine.py\ndef g(a):\n    b = a * 3\n    return b")
+    module = k.value("__import__('mine').__file__")
     info = debug("debugInfo")
     started = debug(
         "initialize",
@@ -385,30 +416,10 @@ def the_debugger_stops_at_a_breakpoint(k: Kernel) -> Seen:
     attached = debug("attach")
     code = "def f(a):\n    b = a + 1\n    return b\nf(2)"
     path = debug("dumpCell", code=code)["body"]["sourcePath"]
-    points = debug(
-        "setBreakpoints", breakpoints=[{"line": 2}], source={"path": path}, sourceModified=False
-    )
-    debug("configurationDone")
-    cell = k.execute(code)
-    k.wait_until(
-        lambda: any(m["content"]["event"] == "stopped" for m in events(k)), 15, "the breakpoint"
-    )
-    stopped = [m for m in events(k) if m["content"]["event"] == "stopped"][-1]["content"]["body"]
-    frame = debug("stackTrace", threadId=stopped["threadId"])["body"]["stackFrames"][0]
-    scopes = debug("scopes", frameId=frame["id"])["body"]["scopes"]
-    variables = debug("variables", variablesReference=scopes[0]["variablesReference"])["body"][
-        "variables"
-    ]
-    debug("continue", threadId=stopped["threadId"])
-    cell.wait()
+    seen = [stop(path, 2, code), stop(module, 3, "import mine; mine.g(5)")]
     ended = debug("disconnect", restart=False, terminateDebuggee=False)
-    return (
-        (info["success"], sorted(info["body"]), started["success"], attached["success"]),
-        (points["success"], [p["verified"] for p in points["body"]["breakpoints"]]),
-        (stopped["reason"], frame["name"], frame["line"], [s["name"] for s in scopes]),
-        [(v["name"], v["value"]) for v in variables if v["name"] in "ab"],
-        (cell.status, cell.result, ended["success"]),
-    )
+    flags = (info["success"], started["success"], attached["success"], ended["success"])
+    return flags, sorted(info["body"]), seen
 
 
 def events(k: Kernel) -> list[Any]:
@@ -434,11 +445,7 @@ def a_second_client(k: Kernel) -> Seen:
         second.become_ready()
         mine = k.cell("print('both')")
         second.drain(0.2)
-        seen = [
-            m["header"]["msg_type"]
-            for m in second.strays
-            if m["parent_header"].get("msg_id") == mine.msg_id
-        ]
+        seen = kinds_of(m for m in second.strays if m["parent_header"].get("msg_id") == mine.msg_id)
         asking = second.execute("input('k2')", allow_stdin=True)
         asking.wait_for_input()
         k.drain(0.2)
