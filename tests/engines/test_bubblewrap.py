@@ -125,7 +125,7 @@ def test_stop_leaves_nothing_running_or_mounted(mine: Mine) -> None:
     mounts = Path("/proc/self/mountinfo").read_text()
     instance = mine.start()
     mine.run(instance, "sh", "-c", f"setsid sleep {word} >/dev/null 2>&1 & (nohup sleep {word} &)")
-    assert len(living_with(word)) == 2
+    until(lambda: len(living_with(word)) == 2, "both daemons")
 
     mine.engine.stop(instance, mine.layout(), grace=0)
 
@@ -161,6 +161,7 @@ def test_a_killed_runtime_is_dead_at_once(mine: Mine) -> None:
     word = f"44{os.getpid()}"
     instance = mine.start()
     mine.run(instance, "sh", "-c", f"setsid sleep {word} >/dev/null 2>&1 &")
+    until(lambda: len(living_with(word)) == 1, "the daemon")
 
     os.kill(instance.data["pid"], signal.SIGKILL)
 
