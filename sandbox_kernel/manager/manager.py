@@ -14,7 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,13 @@ from sandbox_kernel.manager.registry import Entry, Registry
 from sandbox_kernel.manager.settings import Settings, load_settings
 from sandbox_kernel.manager.storage import make_private_folder, storage_errors, write_private_file
 from sandbox_kernel.manager.trees import remove_tree
+from sandbox_kernel.manager.wanted import (
+    Wanted,
+    differences,
+    idle_rules_differ,
+    want,
+    with_idle_rules,
+)
 from sandbox_kernel.transports.endpoint import Endpoint
 from sandbox_kernel.wire.operations import ConfigureRequest, ShutdownRequest
 
@@ -43,8 +50,6 @@ log = logging.getLogger(__name__)
 
 _LABEL = "sandbox.json"
 _ANSWER_TIMEOUT = 2.0
-_IDLE_RULES = frozenset({"sleep_after", "keep_alive"})
-_NOT_OF_WHAT_RUNS = _IDLE_RULES | {"accept_weaker_limits", "folder_required"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,11 +133,12 @@ class Manager:
         sandbox_id : str
             See `check_sandbox_id` for the rules.
         spec : SandboxSpec, optional
-            What it shall be.  By default what it was at its last start, or what the settings say.
-            One that runs already goes on as it is, and the differences are in `Running.notices`;
-            `sleep_after` and `keep_alive` are changed on the spot.
+            What it shall be.  By default what the settings say, with what was chosen for this
+            sandbox before; fields that differ from the settings count as chosen.  One that runs
+            already goes on as it is, and the differences are in `Running.notices`; `sleep_after`
+            and `keep_alive` are changed on the spot.
         changes : mapping, optional
-            Fields of the specification that shall differ from the default one.
+            Fields of the specification that are chosen from now on.
         ephemeral : bool
             A new sandbox goes, with its files, once it no longer runs (see `gc`).
 
@@ -152,8 +158,8 @@ class Manager:
         entry = self._registry.get(name)
         if entry is not None and entry.state is State.RUNNING:
             wanted = self._wanted(entry, spec, changes)
-            if not _idle_rules_differ(entry.spec, wanted) and self._is_alive(entry):
-                return self._running(entry, wanted, started=False)
+            if not idle_rules_differ(entry.spec, wanted.spec) and self._is_alive(entry):
+                return self._running(entry, wanted.spec, started=False)
         seen = self._registry.failures(name).count
         with locks.hold(self._locks, name, timeout=self.settings.start_timeout):
             entry = self._registry.get(name)
@@ -162,7 +168,8 @@ class Manager:
             alive = entry is not None and entry.state is State.RUNNING and self._is_alive(entry)
             steps = steps_to_running(state, alive=alive)
             if not steps and entry is not None:
-                return self._running(self._reconfigured(entry, wanted), wanted, started=False)
+                entry = self._reconfigured(entry, wanted)
+                return self._running(entry, wanted.spec, started=False)
             failures = self._registry.failures(name)
             if failures.error is not None and failures.count > seen:
                 # The start that we waited for has failed; it was ours as much as its caller's.
@@ -177,10 +184,10 @@ class Manager:
                     case Step.CREATE:
                         entry = self._created(name, wanted, ephemeral=ephemeral)
                     case Step.START if entry is not None:
-                        is_new = Step.CREATE in steps
-                        entry = self._started(replace(entry, spec=wanted), is_new=is_new)
+                        entry = replace(entry, spec=wanted.spec, chosen=wanted.chosen)
+                        entry = self._started(entry, is_new=Step.CREATE in steps)
             assert entry is not None  # noqa: S101  every list of steps ends with START
-            return self._running(entry, wanted, started=True)
+            return self._running(entry, wanted.spec, started=True)
 
     def failed_start(self, running: Running) -> EngineStartError:
         """Return the error for a sandbox that was started and then did not answer."""
@@ -292,13 +299,14 @@ class Manager:
 
     # --- one step each; the caller holds the lock of the id ---
 
-    def _created(self, sandbox_id: str, spec: SandboxSpec, *, ephemeral: bool) -> Entry:
+    def _created(self, sandbox_id: str, wanted: Wanted, *, ephemeral: bool) -> Entry:
         return Entry(
             sandbox_id=sandbox_id,
             lifetime=new_lifetime(),
             state=advance(State.ABSENT, Event.CREATE),
             engine=self.settings.engine,
-            spec=spec,
+            spec=wanted.spec,
+            chosen=wanted.chosen,
             ephemeral=ephemeral,
             token=None,
             instance=None,
@@ -426,17 +434,17 @@ class Manager:
                 f"a runtime of an earlier start holds {layout.lock} and does not end",
             )
 
-    def _reconfigured(self, entry: Entry, wanted: SandboxSpec) -> Entry:
-        if not _idle_rules_differ(entry.spec, wanted):
+    def _reconfigured(self, entry: Entry, wanted: Wanted) -> Entry:
+        if not idle_rules_differ(entry.spec, wanted.spec):
             return entry
+        runs = with_idle_rules(Wanted(spec=entry.spec, chosen=entry.chosen), wanted)
         # None in the request means "as it is"; a sandbox that never sleeps is kept alive.
         request = ConfigureRequest(
-            sleep_after=wanted.sleep_after,
-            keep_alive=wanted.keep_alive or wanted.sleep_after is None,
+            sleep_after=runs.spec.sleep_after,
+            keep_alive=runs.spec.keep_alive or runs.spec.sleep_after is None,
         )
         call_once(self._endpoint(entry), "runtime.configure", request, timeout=_ANSWER_TIMEOUT)
-        spec = replace(entry.spec, sleep_after=wanted.sleep_after, keep_alive=wanted.keep_alive)
-        changed = replace(entry, spec=spec)
+        changed = replace(entry, spec=runs.spec, chosen=runs.chosen)
         self._registry.put(changed)
         return changed
 
@@ -507,6 +515,7 @@ class Manager:
                 state=State.STOPPED,
                 engine=self.settings.engine,
                 spec=self.settings.spec(),
+                chosen=frozenset(),
                 ephemeral=ephemeral,
                 token=None,
                 instance=None,
@@ -546,11 +555,11 @@ class Manager:
         entry: Entry | None,
         spec: SandboxSpec | None,
         changes: Mapping[str, Any] | None,
-    ) -> SandboxSpec:
-        if spec is None:
-            has_own = entry is not None and entry.state is not State.DESTROYING
-            spec = entry.spec if entry is not None and has_own else self.settings.spec()
-        return replace(spec, **changes) if changes else spec
+    ) -> Wanted:
+        before = None
+        if entry is not None and entry.state is not State.DESTROYING:
+            before = Wanted(spec=entry.spec, chosen=entry.chosen)
+        return want(self.settings.spec(), before, spec, changes or {})
 
     def _running(self, entry: Entry, wanted: SandboxSpec, *, started: bool) -> Running:
         assert entry.instance is not None  # noqa: S101  callers pass entries that run
@@ -579,34 +588,6 @@ class Manager:
             ephemeral=entry.ephemeral,
             layout=self._layout(entry.lifetime),
         )
-
-
-def _idle_rules_differ(one: SandboxSpec, other: SandboxSpec) -> bool:
-    return any(getattr(one, name) != getattr(other, name) for name in _IDLE_RULES)
-
-
-def differences(runs_with: SandboxSpec, wanted: SandboxSpec) -> list[str]:
-    """Say in sentences what a running sandbox does not give of what was asked for."""
-    sentences = []
-    for each in fields(SandboxSpec):
-        has, asked = getattr(runs_with, each.name), getattr(wanted, each.name)
-        if has == asked or each.name in _NOT_OF_WHAT_RUNS:
-            continue
-        if each.name == "notebook_folder" and asked is not None:
-            shown = f"shows {has}" if has is not None else "shows no notebook folder"
-            sentences.append(f"The running sandbox {shown}; {asked} is shown after its next start.")
-        elif each.name == "env":
-            sentences.append("The running sandbox keeps its environment until its next start.")
-        else:
-            sentences.append(
-                f"The running sandbox keeps {each.name} = {_plain(has)} until its next start"
-                f" (asked for: {_plain(asked)})."
-            )
-    return sentences
-
-
-def _plain(value: object) -> str:
-    return str(value) if isinstance(value, str | Path) else repr(value)
 
 
 def _is_locked(path: Path) -> bool:

@@ -74,6 +74,9 @@ class Entry:
     engine: str
     """How the engine is named in the settings: its name, or ``module:Class``."""
     spec: SandboxSpec
+    """What it was last started with."""
+    chosen: frozenset[str]
+    """Fields of it that were chosen for this sandbox; the others follow the settings."""
     ephemeral: bool
     token: str | None
     instance: Instance | None
@@ -358,7 +361,7 @@ def _row(entry: Entry) -> tuple[object, ...]:
         entry.lifetime,
         entry.state.value,
         entry.engine,
-        _spec_to_json(entry.spec),
+        _spec_to_json(entry.spec, entry.chosen),
         int(entry.ephemeral),
         entry.token,
         json.dumps(asdict(entry.instance)) if entry.instance is not None else None,
@@ -368,12 +371,14 @@ def _row(entry: Entry) -> tuple[object, ...]:
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
+    spec, chosen = _spec_from_json(row[4])
     return Entry(
         sandbox_id=row[0],
         lifetime=row[1],
         state=State(row[2]),
         engine=row[3],
-        spec=_spec_from_json(row[4]),
+        spec=spec,
+        chosen=chosen,
         ephemeral=bool(row[5]),
         token=row[6],
         instance=_instance_from_json(row[7]) if row[7] is not None else None,
@@ -392,18 +397,21 @@ def _instance_from_json(text: str) -> Instance:
     return Instance(**_known(Instance, json.loads(text)))
 
 
-def _spec_to_json(spec: SandboxSpec) -> str:
+def _spec_to_json(spec: SandboxSpec, chosen: frozenset[str]) -> str:
     value = {field.name: getattr(spec, field.name) for field in fields(spec)}
     value["env"] = dict(spec.env)
     value["limits"] = asdict(spec.limits)
     value["notebook_folder"] = None if spec.notebook_folder is None else str(spec.notebook_folder)
+    value["chosen"] = sorted(chosen)
     return json.dumps(value)
 
 
-def _spec_from_json(text: str) -> SandboxSpec:
-    value = _known(SandboxSpec, json.loads(text))
+def _spec_from_json(text: str) -> tuple[SandboxSpec, frozenset[str]]:
+    given = json.loads(text)
+    value = _known(SandboxSpec, given)
+    chosen = frozenset(given.get("chosen", ())) & value.keys()
     folder = value.get("notebook_folder")
     value["notebook_folder"] = None if folder is None else Path(folder)
     value["folder_mode"] = FolderMode(value.get("folder_mode", FolderMode.OVERLAY))
     value["limits"] = Limits(**_known(Limits, value.get("limits", {})))
-    return SandboxSpec(**value)
+    return SandboxSpec(**value), chosen

@@ -188,6 +188,25 @@ def test_without_a_specification_a_sandbox_starts_as_it_last_did(manager, tmp_pa
     assert running.spec.keep_alive
 
 
+def test_settings_hold_for_a_known_sandbox_and_choices_stay(manager, data_dir, tmp_path):
+    """What nobody chose follows the settings at the next start; what somebody chose does not."""
+    manager.ensure("a", changes={"env": {"A": "1"}, "sleep_after": 50.0})
+    manager.stop("a")
+    settings = plain_settings(data_dir, network=True, env={"B": "2"}, sleep_after=70.0)
+    later = Manager(settings)
+
+    running = later.ensure("a")
+
+    assert running.spec.network
+    assert running.spec.env == {"A": "1"}
+    assert running.spec.sleep_after == 50.0
+    # A notebook asks for its folder and otherwise for what the settings say.
+    again = later.ensure("a", settings.spec(notebook_folder=tmp_path))
+    assert len(again.notices) == 1
+    assert health(running).sleeps_in <= 50.0
+    later.close()
+
+
 def test_idle_rules_reach_a_running_sandbox(manager):
     """sleep_after and keep_alive are changed on the spot and remembered; off re-arms."""
     running = manager.ensure("a")

@@ -29,6 +29,7 @@ def entry(sandbox_id: str = "a", **changes) -> Entry:
                 env={"A": "b"},
                 limits=Limits(memory_bytes=1 << 30),
             ),
+            chosen=frozenset({"env", "notebook_folder"}),
             ephemeral=False,
             token="secret",
             instance=Instance(
