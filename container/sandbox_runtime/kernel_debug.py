@@ -51,7 +51,7 @@ class DebugpyStream(ZMQStream):
         return self._stream
 
     @property
-    def socket(self) -> Any:  # type: ignore[override]
+    def socket(self) -> Any:
         """The socket, opened by the first who asks."""
         return self._open().socket
 

@@ -25,7 +25,7 @@ from sandbox_kernel.wire.kernel import Channel, RecordReader, record_buffers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
 __all__ = ["CORK", "KernelPipe", "Text", "widen"]
@@ -42,8 +42,7 @@ ROOM = 4 << 20
 _BATCH = 1 << 20
 _TEXT = 256 << 10
 _SMALL = 1 << 16
-# More would be faster by little, and a user's pipes share 64 MiB before they all become tiny.
-_PIPE = 256 << 10
+_WIDE = 1 << 20
 
 
 class Text:
@@ -55,11 +54,14 @@ class Text:
         self.name = name.encode()
 
 
-def widen(fd: int) -> None:
-    """Make a pipe hold more than the usual 64 KiB."""
+def widen(fd: int, size: int) -> None:
+    """Make a pipe hold more than the usual 64 KiB.
+
+    Only where it helps: all pipes of a user share 64 MiB, beyond which new ones become tiny.
+    """
     # No pipe, or the user's allowance is spent: smaller is slower, not wrong.
     with contextlib.suppress(OSError):
-        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE)
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
 
 
 def _nothing(_status: int, _why: str) -> None:
@@ -104,6 +106,7 @@ class KernelPipe:
         self._room = threading.Event()
         self._dry = threading.Event()
         self._reader = RecordReader()
+        self._is_wide = False
         self._captures: dict[int, Callable[[], bool]] = {}
         self._on_record: Callable[[Channel, list[Any], list[Any]], object] | None = None
         self._on_end: Callable[[int, str], object] = _nothing
@@ -112,7 +115,6 @@ class KernelPipe:
         self.thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
         self.thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
         os.set_blocking(out_fd, False)
-        widen(out_fd)
 
     def start(
         self,
@@ -153,7 +155,15 @@ class KernelPipe:
 
     def put_text(self, text: Text, parent: dict[str, Any], string: str) -> None:
         """Queue text of a stream; `parent` is the header it belongs to."""
-        self._add((text, parent, string), len(string))
+        # A cell that prints in a loop spends its time here: no further calls.
+        self._outbox.append((text, parent, string))
+        size = len(string)
+        self._produced += size
+        if not self._scheduled:
+            self._scheduled = True
+            self._wake()
+        if size > _SMALL or self._produced - self._consumed > ROOM:
+            self._wait_for_room()
 
     def _add(self, item: Any, size: int) -> None:
         self._outbox.append(item)
@@ -325,6 +335,7 @@ class KernelPipe:
             try:
                 count = os.writev(self._out_fd, self._unwritten[:1000])
             except BlockingIOError:
+                self._widen_once()
                 self._scheduled = True
                 self._room.set()
                 return False
@@ -340,6 +351,12 @@ class KernelPipe:
         self._room.set()
         self._dry.set()
         return True
+
+    def _widen_once(self) -> None:
+        """Let a pipe that was filled hold more from now on."""
+        if not self._is_wide:
+            self._is_wide = True
+            widen(self._out_fd, _WIDE)
 
     def _drop_written(self, count: int) -> None:
         unwritten = self._unwritten
@@ -404,9 +421,13 @@ class KernelPipe:
         data = _utf8(joined)
         if len(data) <= _TEXT:
             return [record_buffers(Channel.STREAM, (), (text.name, head, data))]
-        # One byte a character: cut anywhere.  Otherwise a character has at most four.
-        step = _TEXT if len(data) == len(joined) else _TEXT // 4
+        pieces_of_data: Iterable[bytes | memoryview]
+        if len(data) == len(joined):  # one byte a character: cut anywhere
+            view = memoryview(data)
+            pieces_of_data = (view[at : at + _TEXT] for at in range(0, len(view), _TEXT))
+        else:  # a character has at most four bytes
+            step = _TEXT // 4
+            pieces_of_data = (_utf8(joined[at : at + step]) for at in range(0, len(joined), step))
         return [
-            record_buffers(Channel.STREAM, (), (text.name, head, _utf8(joined[at : at + step])))
-            for at in range(0, len(joined), step)
+            record_buffers(Channel.STREAM, (), (text.name, head, piece)) for piece in pieces_of_data
         ]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Capture", "OutStream"]
 
 _CHUNK = 1 << 16
+_CAPTURE = 256 << 10
 _LINE = 4096
 
 
@@ -51,7 +52,7 @@ class Capture:
     def __init__(self, fd: int, stream: OutStream) -> None:
         self._stream = stream
         self._read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
-        widen(self._read_fd)
+        widen(self._read_fd, _CAPTURE)
         os.set_blocking(self._read_fd, False)
         os.dup2(write_fd, fd)
         os.close(write_fd)
