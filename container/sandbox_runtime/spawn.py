@@ -20,6 +20,7 @@ from sandbox_kernel.errors import (
     OperationError,
     ProcessSpawnFailedError,
 )
+from sandbox_runtime.oom_score import OomScore
 from sandbox_runtime.prctl import adopt_orphans, hide_memory
 from sandbox_runtime.quick import signal
 
@@ -107,12 +108,13 @@ def spawn(
     actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(stdio)]
     if extra is not None:
         actions.append((os.POSIX_SPAWN_DUP2, extra, 3))
-    _prepare()
+    score = _prepare()
     # There is one thread, so the working directory may be borrowed for the moment of the start;
     # posix_spawn itself has no portable way to set it.
     _enter(cwd)
     try:
         path = _find(name, words[0], env.get("PATH", _DEFAULT_PATH))
+        score.up()
         try:
             return os.posix_spawn(
                 path,
@@ -125,20 +127,23 @@ def spawn(
             )
         except OSError as error:
             raise _explain(error, name, path) from error
+        finally:
+            score.down()
     finally:
         os.chdir("/")
 
 
-_prepared = False
+_score: OomScore | None = None
 
 
-def _prepare() -> None:
+def _prepare() -> OomScore:
     """Before the first program: close this process's memory to it, and adopt what it orphans."""
-    global _prepared  # noqa: PLW0603  a fact about this process, once true always true
-    if not _prepared:
+    global _score  # noqa: PLW0603  a fact about this process, once true always true
+    if _score is None:
+        _score = OomScore()
         hide_memory()
         adopt_orphans()
-        _prepared = True
+    return _score
 
 
 def _encode_word(word: str) -> bytes:

@@ -316,6 +316,18 @@ def test_an_out_of_memory_kill_is_named(start_runtime: Start, tmp_path: Path) ->
         assert client.run("sh", "-c", "kill -9 $$")[2].reason is None
 
 
+def test_programs_are_killed_for_memory_before_the_runtime(
+    runtime: RuntimeChild, client: Client
+) -> None:
+    """Programs carry a higher score than the runtime, which keeps its own."""
+    before = int(Path(f"/proc/{runtime.pid}/oom_score_adj").read_text())
+
+    seen = int(client.run("cat", "/proc/self/oom_score_adj")[0])
+
+    assert seen == min(1000, before + 500)
+    assert int(Path(f"/proc/{runtime.pid}/oom_score_adj").read_text()) == before
+
+
 def test_the_first_answer_needs_few_modules(runtime: RuntimeChild) -> None:
     """No heavy module is loaded before the first client is answered."""
     script = (
