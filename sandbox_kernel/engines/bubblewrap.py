@@ -125,5 +125,5 @@ class BubblewrapEngine:
         cgroups.remove(folders)
         incarnation.remove_files(layout)
         empty(layout.spool)
-        if not data.get("keep_packages", False):
+        if not data.get("keep_packages", True):  # without a record, nothing is thrown away
             empty(layout.packages)

@@ -652,6 +652,18 @@ def test_pip_installs_inside(user: HostUser, tmp_path: Path, keep: bool) -> None
     assert host.returncode != 0
 
 
+def test_a_stop_without_a_record_throws_no_packages_away(mine: Mine) -> None:
+    """It cannot know whether they were to be kept."""
+    instance = mine.start(keep_packages=True)
+    mine.run(instance, "touch", f"{sys.prefix}/kept")
+    mine.engine.stop(instance, mine.layout(), grace=0)
+
+    mine.engine.stop(None, mine.layout(), grace=0)
+
+    kept = mine.start(keep_packages=True)
+    assert mine.run(kept, "ls", f"{sys.prefix}/kept")[0] == 0
+
+
 # --- network ----------------------------------------------------------------------------------
 
 
