@@ -48,10 +48,6 @@ def apply(arguments: Namespace) -> int:
         links=arguments.links,
         force=arguments.force,
     )
-    if info.state == "stopped":
-        # Of one that runs the layer may not be touched; its next take-over will see to it.
-        with _kept_stopped(manager, info):
-            layer.forget_taken_over(info.layout)
     if arguments.json:
         print_json(
             [

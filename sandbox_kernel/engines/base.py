@@ -141,6 +141,11 @@ class StateLayout:
         return self.root / "folder"
 
     @property
+    def taken_over(self) -> Path:
+        """Which changes to the notebook's folder the host has taken over; beside the layer."""
+        return self.folder / "taken-over.json"
+
+    @property
     def packages(self) -> Path:
         """Holds the layer over the Python environment where `keep_packages` is on."""
         return self.root / "packages"

@@ -102,7 +102,7 @@ def diff(layout: StateLayout, folder: Path) -> list[Change]:
     upper = upper_of(layout)
     if not upper.is_dir():
         return []
-    takeovers = Takeovers.load(layout.folder)
+    takeovers = Takeovers.load(layout)
     try:
         with open_folder(upper) as upper_root, open_folder(folder) as host_root:
             changes = list(_compare(upper_root, host_root, takeovers))

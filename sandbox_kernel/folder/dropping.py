@@ -80,10 +80,14 @@ def discard(
 def forget_taken_over(layout: StateLayout) -> None:
     """Remove from the layer what the host has by now, so that later edits on the host are seen.
 
-    Does nothing while the sandbox runs, and leaves what the sandbox has changed again since.
+    Done before each start.  Does nothing while the sandbox runs, and leaves what the sandbox has
+    changed again since.
     """
-    takeovers = Takeovers.load(layout.folder)
+    takeovers = Takeovers.load(layout)
     if not takeovers.paths() or _is_running(layout):
+        return
+    if not upper_of(layout).is_dir():
+        takeovers.clear()
         return
     with open_folder(upper_of(layout)) as upper:
         for path in takeovers.paths():

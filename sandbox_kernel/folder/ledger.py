@@ -11,9 +11,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Takeovers"]
+from sandbox_kernel.engines.base import StateLayout
 
-_NAME = "taken-over.json"
+__all__ = ["Takeovers"]
 
 
 class Takeovers:
@@ -32,9 +32,9 @@ class Takeovers:
         self._states = states
 
     @classmethod
-    def load(cls, layer: Path) -> Takeovers:
-        """Read the record that lies beside the layer."""
-        file = layer / _NAME
+    def load(cls, layout: StateLayout) -> Takeovers:
+        """Read the record of this sandbox's layer."""
+        file = layout.taken_over
         try:
             states = json.loads(file.read_bytes())
         except (OSError, ValueError):

@@ -112,7 +112,7 @@ def apply(
     changes = selection.of(diff(layout, folder))
     if not changes:
         return []
-    takeovers = Takeovers.load(layout.folder)
+    takeovers = Takeovers.load(layout)
     outcomes = []
     with open_folder(upper_of(layout)) as upper, open_folder(folder) as host:
         move = _Move(upper, host, clean, takeovers)

@@ -51,6 +51,9 @@ log = logging.getLogger(__name__)
 _LABEL = "sandbox.json"
 _ANSWER_TIMEOUT = 2.0
 
+_LAST_WORDS = 1.0
+"""Seconds beyond the grace of its programs in which a runtime may tell its clients and end."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
@@ -333,6 +336,7 @@ class Manager:
             self._registry.put(starting)
             self._make_root(starting, layout)
             self._end_orphan(starting, engine, layout)
+            _show_host_again(layout)
             instance = engine.start(
                 Launch(
                     sandbox_id=entry.sandbox_id,
@@ -406,12 +410,14 @@ class Manager:
     def _end_processes(self, entry: Entry, *, grace: float) -> None:
         engine = self._engine(entry.engine)
         layout = self._layout(entry.lifetime)
-        if grace > 0 and self._is_alive(entry):
-            self._ask_to_shut_down(entry, grace)
+        patience = 0.0
+        if grace > 0 and self._is_alive(entry) and self._ask_to_shut_down(entry, grace):
+            patience = grace + _LAST_WORDS
         # An entry without an instance: its starter died before it could write one.
-        engine.stop(entry.instance, layout, grace=grace)
+        engine.stop(entry.instance, layout, grace=patience)
 
-    def _ask_to_shut_down(self, entry: Entry, grace: float) -> None:
+    def _ask_to_shut_down(self, entry: Entry, grace: float) -> bool:
+        """Have the runtime end its programs; whether it will."""
         try:
             call_once(
                 self._endpoint(entry),
@@ -421,6 +427,8 @@ class Manager:
             )
         except SandboxError as error:
             log.debug("sandbox %s: does not shut down by itself: %s", entry.sandbox_id, error)
+            return False
+        return True
 
     def _end_orphan(self, entry: Entry, engine: Engine, layout: StateLayout) -> None:
         """End a runtime that no record names, as after the loss of the registry."""
@@ -604,3 +612,13 @@ def _is_locked(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def _show_host_again(layout: StateLayout) -> None:
+    """Take what the host has taken over out of the folder's layer, before it is mounted."""
+    if not layout.taken_over.exists():
+        return
+    from sandbox_kernel.folder import forget_taken_over  # noqa: PLC0415  most starts need none
+
+    with storage_errors(layout.folder, "tidy"):
+        forget_taken_over(layout)

@@ -81,10 +81,11 @@ def test_discarding_needs_a_stopped_sandbox(sandbox, changed):
     assert seen.out == "old\ngone\n1\n"
 
 
-def test_what_was_applied_after_a_stop_no_longer_hides_the_hosts_file(sandbox, changed):
+@pytest.mark.parametrize("order", [("stop", "apply"), ("apply", "stop")])
+def test_what_was_applied_no_longer_hides_the_hosts_file_after_a_start(sandbox, changed, order):
     """The sandbox then follows the host's later edits."""
-    sandbox("stop", "s")
-    sandbox("apply", "s", "old.txt")
+    for command in order:
+        assert sandbox(command, "s").code == 0
     (changed / "old.txt").write_text("edited\n")
 
     assert sandbox("exec", "s", "--", "cat", changed / "old.txt").out == "edited\n"
