@@ -21,7 +21,14 @@ from traitlets import Bool, Dict, Enum, Float, Int, List, TraitError, Unicode
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import PyFileConfigLoader
 
-__all__ = ["CONFIGURABLES", "BubblewrapEngine", "SandboxKernelApp", "SandboxManager", "evaluate"]
+__all__ = [
+    "CONFIGURABLES",
+    "BubblewrapEngine",
+    "SandboxKernelApp",
+    "SandboxManager",
+    "checked",
+    "evaluate",
+]
 
 
 class SandboxManager(Configurable):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import stat
 import time
@@ -18,7 +19,7 @@ from sandbox_kernel.errors import (
 )
 from sandbox_kernel.manager.doorbell import call_once
 from sandbox_kernel.manager.manager import Manager
-from sandbox_kernel.wire.operations import Empty
+from sandbox_kernel.wire.operations import Empty, StartProcessRequest
 from tests.support.managed import plain_manager, plain_settings
 from tests.support.plain_engine import REFERENCE, PlainEngine, processes_of
 from tests.support.small_disk import run_on_read_only_disk, run_on_small_disk
@@ -83,6 +84,36 @@ def test_stop_keeps_the_files_and_the_lifetime(manager):
     assert (second.layout.workspace / "kept").read_text() == "x"
     assert second.endpoint.token != first.endpoint.token
     assert health(second).incarnation != incarnation
+
+
+def test_stop_lets_programs_end_by_themselves(manager):
+    """SIGTERM first: what a program does then is kept; one that ignores it is killed in time."""
+    running = manager.ensure("a")
+    kept = running.layout.workspace / "kept"
+    for code in (f"trap 'echo x > {kept}; exit' TERM", "trap '' TERM"):
+        script = f"{code}; echo ready > {running.layout.workspace}/$$.ready; while :; do sleep 0.05; done"
+        request = StartProcessRequest(argv=["sh", "-c", script])
+        call_once(running.endpoint, "process.start", request, timeout=10.0)
+    wait_until(lambda: len(list(running.layout.workspace.glob("*.ready"))) == 2)
+    begin = time.monotonic()
+    manager.stop("a", grace=0.5)
+
+    assert kept.exists()
+    assert 0.4 < time.monotonic() - begin < 5
+    assert processes_of(running.lifetime) == []
+
+
+def test_a_runtime_that_does_not_answer_is_ended_all_the_same(manager):
+    """A frozen runtime delays a stop by the time its answer is waited for, not by the grace."""
+    running = manager.ensure("a")
+    health(running)
+    os.kill(running.instance.data["pid"], signal.SIGSTOP)
+    begin = time.monotonic()
+    manager.stop("a", grace=60.0)
+
+    assert time.monotonic() - begin < 15
+    assert processes_of(running.lifetime) == []
+    assert manager.ensure("a").started
 
 
 def test_destroy_ends_the_lifetime_and_its_files(manager):
