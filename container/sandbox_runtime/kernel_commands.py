@@ -18,6 +18,8 @@ __all__ = ["system"]
 
 _CHUNK = 1 << 16
 _GRACE = 1.0
+_LEFT = 64
+"""Reads after a command's end; a terminal holds less than that."""
 
 
 def system(command: str) -> int:
@@ -70,25 +72,28 @@ def _copy(
     master: int, pidfd: int, decoder: codecs.IncrementalDecoder, timeout: float | None
 ) -> bool:
     """Print until the command has ended and its output is read; False if time is over."""
-    sources = [master, pidfd]
+    poll = select.poll()  # a cell may have more descriptors open than select can name
+    poll.register(master, select.POLLIN)
+    poll.register(pidfd, select.POLLIN)
+    left = _LEFT
     while True:
-        ready = select.select(sources, [], [], timeout)[0]
+        ready = {fd for fd, _ in poll.poll(None if timeout is None else timeout * 1000)}
         if not ready:
             return False
-        if master in ready:
-            try:
-                data = os.read(master, _CHUNK)
-            except BlockingIOError:
-                continue
-            except OSError:  # EIO: nobody has the terminal open any more
-                data = b""
-            sys.stdout.write(decoder.decode(data))
-            if not data:
-                sources = [pidfd]
-                master = -1
-        else:
-            # Ended, and nothing left to read: what it left in the background may go on.
-            return True
+        if pidfd in ready:
+            left -= 1
+            if master not in ready or left == 0:
+                # What it has left in the background may go on, and go on writing.
+                return True
+        try:
+            data = os.read(master, _CHUNK)
+        except BlockingIOError:
+            continue
+        except OSError:  # EIO: nobody has the terminal open any more
+            data = b""
+        sys.stdout.write(decoder.decode(data))
+        if not data:
+            poll.unregister(master)
 
 
 def _interrupt(

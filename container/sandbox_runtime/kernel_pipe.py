@@ -107,6 +107,7 @@ class KernelPipe:
         self._dry = threading.Event()
         self._reader = RecordReader()
         self._is_wide = False
+        self._is_over = False
         self._captures: dict[int, Callable[[], bool]] = {}
         self._on_record: Callable[[Channel, list[Any], list[Any]], object] | None = None
         self._on_end: Callable[[int, str], object] = _nothing
@@ -264,16 +265,17 @@ class KernelPipe:
                 if fd == self._wake_fd:
                     os.eventfd_read(fd)
                 elif fd == self._in_fd:
-                    if not self._read():
-                        return
+                    self._read()
                 elif fd == self._out_fd:
                     pass  # writing comes last, whatever else there was
                 elif not self._captures[fd]():
                     del self._captures[fd]
-            if self._calls and not self._run_calls():
-                return
+            if self._calls:
+                self._run_calls()
             if self._is_due():
                 self._write()
+            if self._is_over:
+                return
 
     def _pause(self) -> float | None:
         """How long to sleep, in milliseconds, if nothing happens."""
@@ -303,11 +305,13 @@ class KernelPipe:
         except BlockingIOError:
             return True
         if not data:
+            self._is_over = True
             self._on_end(0, "")
             return False
         try:
             records = self._reader.feed(data)
         except ProtocolViolationError as error:
+            self._is_over = True
             self._on_end(1, str(error))
             return False
         assert self._on_record is not None  # noqa: S101 - start() came first
@@ -316,7 +320,9 @@ class KernelPipe:
         return True
 
     def _run_calls(self) -> bool:
-        while select.select([self._in_fd], [], [], 0)[0]:
+        poll = select.poll()
+        poll.register(self._in_fd, select.POLLIN)
+        while poll.poll(0):
             if not self._read():
                 return False
         while self._calls:
@@ -332,6 +338,10 @@ class KernelPipe:
                 self._unwritten = self._gather()
                 if not self._unwritten:
                     break
+                # Asked for before what was just taken was queued, so it comes first: whoever reads
+                # that a request has ended may rely on what its end has changed.
+                if self._calls and not self._run_calls():
+                    return False
             try:
                 count = os.writev(self._out_fd, self._unwritten[:1000])
             except BlockingIOError:

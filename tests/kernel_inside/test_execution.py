@@ -99,6 +99,13 @@ def test_an_error_stops_the_cells_that_wait(kernel: Kernel) -> None:
     assert kernel.cell("2").result == "2"
 
 
+def test_what_is_sent_after_a_failed_cell_runs(kernel: Kernel) -> None:
+    """Whoever has seen that a failing cell is idle may send the next one; 300 times."""
+    for i in range(300):
+        assert kernel.cell("1/0").status == "error"
+        assert kernel.cell(f"{i}").result == f"{i}"
+
+
 def test_stop_on_error_can_be_refused(kernel: Kernel) -> None:
     """With stop_on_error false the waiting cell runs."""
     failing = kernel.execute("import time; time.sleep(0.1); 1/0", stop_on_error=False)

@@ -186,6 +186,7 @@ def test_magics_and_commands(kernel: Kernel) -> None:
 def test_a_command_that_leaves_something_behind_ends(kernel: Kernel) -> None:
     """A command is over when its shell is, though what it started still holds the terminal."""
     assert kernel.cell("!sleep 5 & echo started", 3.0).text == "started\n"
+    assert kernel.cell("!(yes; true) & echo started; sleep 0.1", 10.0).status == "ok"
 
 
 @pytest.mark.parametrize(
