@@ -184,7 +184,8 @@ def _first(plan: Plan, descriptors: Descriptors) -> list[str]:
         *("--perms", "1777", "--size", size, "--tmpfs", "/dev/shm"),  # noqa: S108 - inside the sandbox
         *("--remount-ro", "/dev"),  # else it is memory without a limit
         *("--perms", "1777", "--size", size, "--tmpfs", "/tmp"),  # noqa: S108 - inside the sandbox
-        *("--symlink", "/tmp", "/var/tmp"),  # noqa: S108 - inside the sandbox
+        # Relative: bubblewrap still makes mount points below it before "/" is the sandbox's own.
+        *("--symlink", "../tmp", "/var/tmp"),  # noqa: S108 - inside the sandbox
         *("--dir", "/run"),
     ]
     for name, target in plan.links.items():
