@@ -11,7 +11,6 @@ from sandbox_kernel import folder as layer
 from sandbox_kernel.cli.naming import existing
 from sandbox_kernel.cli.report import FAILED, OK, print_json, printable, size_text
 from sandbox_kernel.cli.sandboxes import confirm
-from sandbox_kernel.engines.base import FolderMode
 from sandbox_kernel.errors import SandboxConfigurationError
 from sandbox_kernel.folder.selection import Selection
 from sandbox_kernel.manager import locks
@@ -90,11 +89,10 @@ def discard(arguments: Namespace) -> int:
 def _overlay(manager: Manager, text: str) -> tuple[SandboxInfo, Path]:
     """Return the sandbox and the host folder that its layer lies over."""
     info = existing(manager, text)
-    folder = info.spec.notebook_folder
-    if folder is None or info.spec.folder_mode is not FolderMode.OVERLAY:
+    folder = layer.folder_of(info.layout)
+    if folder is None:
         raise SandboxConfigurationError(
-            f"Sandbox {info.sandbox_id!r} has no notebook folder with a layer over it"
-            f" (notebook_folder: {info.spec.folder_mode if folder else 'none'}).",
+            f"Sandbox {info.sandbox_id!r} has no layer over a notebook's folder.",
             hint="Only files of a folder shown as 'overlay' can be compared and taken over.",
         )
     return info, folder

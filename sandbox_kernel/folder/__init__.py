@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox_kernel.folder.changes import Change, ChangeKind, diff
+from sandbox_kernel.folder.changes import Change, ChangeKind, diff, folder_of
 from sandbox_kernel.folder.dropping import discard, forget_taken_over
 from sandbox_kernel.folder.layer import FileType
 from sandbox_kernel.folder.notebooks import clean_notebook
@@ -18,5 +18,6 @@ __all__ = [
     "clean_notebook",
     "diff",
     "discard",
+    "folder_of",
     "forget_taken_over",
 ]

@@ -17,7 +17,7 @@ from sandbox_kernel.folder.layer import Entry, FileType, read_entry
 from sandbox_kernel.folder.ledger import Takeovers
 from sandbox_kernel.folder.walk import LinkInTheWayError, open_folder, open_parent
 
-__all__ = ["Change", "ChangeKind", "diff", "upper_of"]
+__all__ = ["Change", "ChangeKind", "diff", "folder_of", "upper_of"]
 
 # Every path is walked from the top, so depth costs its square; no real project comes near this.
 _DEEPEST = 200
@@ -73,6 +73,18 @@ class Change:
 def upper_of(layout: StateLayout) -> Path:
     """Return the directory that holds the sandbox's own version of what it changed."""
     return layout.folder / "upper"
+
+
+def folder_of(layout: StateLayout) -> Path | None:
+    """Return the host folder that the layer lies over, or None if there is no layer.
+
+    The engine notes it when it first mounts the layer: a sandbox that is used from a second folder
+    keeps its changes to the first one.
+    """
+    try:
+        return Path(os.fsdecode((layout.folder / "of").read_bytes()))
+    except FileNotFoundError:
+        return None
 
 
 def diff(layout: StateLayout, folder: Path) -> list[Change]:

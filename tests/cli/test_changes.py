@@ -97,4 +97,18 @@ def test_a_sandbox_without_a_layer_says_so(sandbox):
 
     ended = sandbox("diff", "plain")
     assert ended.code == 2
-    assert "no notebook folder" in ended.err
+    assert "no layer" in ended.err
+
+
+def test_changes_stay_with_the_folder_they_were_made_in(sandbox, changed, home):
+    """A sandbox used from a second folder never writes its changes to the first one there."""
+    sandbox("stop", "s")
+    second = home.root / "second"
+    second.mkdir()
+    manager = Manager()
+    manager.ensure("s", load_settings().spec(notebook_folder=second))
+    manager.close()
+
+    assert sandbox("apply", "s", "added.txt").code == 0
+    assert list(second.iterdir()) == []
+    assert listing(changed)["added.txt"] == "1\n"
