@@ -9,6 +9,7 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
+    Awaitable,
     Callable,
     Mapping,
     Sequence,
@@ -57,6 +58,9 @@ T = TypeVar("T")
 _PAUSE = 0.005
 _ATTEMPTS = 8
 """How often we look again when a sandbox ends between being found and our connection."""
+
+_BEGINNINGS = 3
+"""How many incarnations in a row may end before they take an operation."""
 
 _MAX_OUTPUT = 256 << 20
 
@@ -164,10 +168,7 @@ class Sandbox:
 
     async def health(self) -> Health | None:
         """Return how its runtime is, and what keeps it awake; None if it does not run."""
-        transport = await self._found()
-        if transport is None:
-            return None
-        return cast("Health", await transport.call("runtime.health", Empty()))
+        return cast("Health | None", await self._asked("runtime.health", Empty()))
 
     async def configure(self, **options: Unpack[SandboxOptions]) -> None:
         """Change options; those of idle sleep at once, others from the next start on."""
@@ -257,13 +258,7 @@ class Sandbox:
                 merge_stderr=merge_stderr,
                 stdin=stdin,
             )
-            transport = await self._connected()
-            async with transport.stream("exec", request) as events:
-                async for event in events:
-                    assert isinstance(event, OutputEvent)  # noqa: S101  as the table declares
-                    collected.add(event.stream, event.data)
-                end = events.end
-            assert isinstance(end, WireExecResult)  # noqa: S101  as the table declares
+            end = await self._taken(functools.partial(_executed, request, collected))
             reason = "timeout" if end.timed_out else end.reason
             return collected.result(
                 words,
@@ -322,27 +317,25 @@ class Sandbox:
             merge_stderr=merge_stderr,
             process_id=process_id,
         )
-        transport = await self._connected()
-        return self._process(cast("ProcessInfo", await transport.call("process.start", request)))
+        started = await self._taken(lambda transport: transport.call("process.start", request))
+        return self._process(cast("ProcessInfo", started))
 
     async def get_process(self, process_id: str) -> Process | None:
         """Return a handle on a process, or None if this container knows none.  Starts nothing."""
-        transport = await self._found()
-        if transport is None:
-            return None
         try:
-            info = await transport.call("process.get", ProcessRequest(process_id=process_id))
+            info = await self._asked("process.get", ProcessRequest(process_id=process_id))
         except ProcessNotFoundError:
+            return None
+        if info is None:
             return None
         return self._process(cast("ProcessInfo", info))
 
     async def list_processes(self) -> list[Process]:
         """Return the processes of the present container, running ones first.  Starts nothing."""
-        transport = await self._found()
-        if transport is None:
+        listed = await self._asked("process.list", Empty())
+        if listed is None:
             return []
-        listed = cast("ProcessList", await transport.call("process.list", Empty()))
-        return [self._process(info) for info in listed.processes]
+        return [self._process(info) for info in cast("ProcessList", listed).processes]
 
     # --- the connection ---
 
@@ -362,6 +355,26 @@ class Sandbox:
         trace: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+    async def _taken(self, work: Callable[[RpcTransport], Awaitable[T]]) -> T:
+        """Have the sandbox do something, and a later incarnation if one ends before it begins."""
+        for _ in range(_BEGINNINGS):
+            transport = await self._connected()
+            try:
+                return await work(transport)
+            except ContainerUnavailableError as error:
+                last = error
+        raise last
+
+    async def _asked(self, operation: str, request: Record) -> Record | None:
+        """Ask the sandbox for something if it runs; starts nothing."""
+        transport = await self._found()
+        if transport is None:
+            return None
+        try:
+            return await transport.call(operation, request)
+        except ContainerUnavailableError:
+            return None
 
     async def _connected(self) -> RpcTransport:
         """Return a connected transport, starting the sandbox if need be.
@@ -437,7 +450,10 @@ class Sandbox:
         transport = await self._found()
         if transport is None:
             raise StaleProcessHandleError(info.process_id)
-        return await transport.call(operation, request, incarnation=info.incarnation)
+        try:
+            return await transport.call(operation, request, incarnation=info.incarnation)
+        except ContainerUnavailableError as error:
+            raise StaleProcessHandleError(info.process_id) from error
 
     @asynccontextmanager
     async def _process_stream(
@@ -446,8 +462,11 @@ class Sandbox:
         transport = await self._found()
         if transport is None:
             raise StaleProcessHandleError(info.process_id)
-        async with transport.stream(operation, request, incarnation=info.incarnation) as events:
-            yield events
+        try:
+            async with transport.stream(operation, request, incarnation=info.incarnation) as events:
+                yield events
+        except ContainerUnavailableError as error:
+            raise StaleProcessHandleError(info.process_id) from error
 
 
 class _Collected:
@@ -495,6 +514,18 @@ class _Collected:
             reason=reason,
             truncated=self._truncated,
         )
+
+
+async def _executed(
+    request: ExecRequest, collected: _Collected, transport: RpcTransport
+) -> WireExecResult:
+    async with transport.stream("exec", request) as events:
+        async for event in events:
+            assert isinstance(event, OutputEvent)  # noqa: S101  as the table declares
+            collected.add(event.stream, event.data)
+        end = events.end
+    assert isinstance(end, WireExecResult)  # noqa: S101  as the table declares
+    return end
 
 
 async def _fed(

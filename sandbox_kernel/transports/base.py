@@ -54,9 +54,9 @@ class Channel(Protocol):
 class Transport(Protocol):
     """Carries operations to one incarnation of one sandbox, for one event loop.
 
-    Every verb raises `ContainerUnavailableError` when nobody listens, `OperationInterruptedError`
-    when the connection breaks after the operation was sent, and otherwise what the runtime answers.
-    Nothing is ever sent twice.
+    Every verb raises `ContainerUnavailableError` when nobody listens or the runtime ended before it
+    took the operation, `OperationInterruptedError` when the connection breaks after that may have
+    begun, and otherwise what the runtime answers.  Nothing is ever sent twice.
     """
 
     async def call(

@@ -75,6 +75,9 @@ class _Link:
         self._protocol = ClientConnection()
         self._outgoing: deque[memoryview] = deque()
         self._outgoing_bytes = 0
+        self._last_sent = 0
+        # The call whose frame the other end cannot have read to its end, hence not begun.
+        self._untaken = 0
         self._is_sendable = True
         self._sendable = asyncio.Event()
         self._sendable.set()
@@ -145,7 +148,7 @@ class _Link:
             operation.name, value, body, incarnation=incarnation, credit=credit
         )
         self._pending[call] = _Pending(operation)
-        self._write(data)
+        self._write(data, call)
         return call
 
     def pending(self, call: int) -> _Pending:
@@ -183,15 +186,17 @@ class _Link:
 
     # --- the socket ---
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, call: int = 0) -> None:
         if not self._is_sendable:
             return
+        self._last_sent = call
         if not self._outgoing:
             try:
                 sent = self._socket.send(data)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError:
+                self._untaken = self._last_sent
                 self._stop_sending()
                 return
             if sent == len(data):
@@ -211,6 +216,7 @@ class _Link:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
+                self._untaken = self._last_sent
                 self._stop_sending()
                 return
             self._outgoing_bytes -= sent
@@ -246,6 +252,10 @@ class _Link:
                     self._room.clear()
                     await self._room.wait()
         except OSError as error:
+            if isinstance(error, ConnectionResetError):
+                # A unix socket is reset, rather than ended, when its peer closes it with bytes
+                # unread; the last bytes are those of the frame sent last.
+                self._untaken = self._last_sent
             reason = error.strerror or reason
         except SandboxError as error:
             self._broken = self._broken or error
@@ -305,10 +315,14 @@ class _Link:
         given = self._broken
         if given is None:
             self._broken = OperationInterruptedError("the connection", reason)
-        for pending in self._pending.values():
+        for call, pending in self._pending.items():
             if not pending.answer.done():
-                name = pending.operation.name
-                pending.answer.set_exception(given or OperationInterruptedError(name, reason))
+                error = given or OperationInterruptedError(pending.operation.name, reason)
+                if given is None and call == self._untaken:
+                    error = ContainerUnavailableError(
+                        self._endpoint.sandbox_id, "it ended before it took the operation"
+                    )
+                pending.answer.set_exception(error)
                 # Whoever waits sees it; whoever has left must not be warned of it.
                 pending.answer.exception()
                 pending.news.set()

@@ -335,6 +335,34 @@ async def test_a_sandbox_that_is_killed_interrupts_what_ran_and_comes_back(sandb
     assert (await sandbox.health()).incarnation != before
 
 
+async def test_a_command_sent_to_a_dying_sandbox_goes_to_the_next(sandbox, manager):
+    """Frozen, sent to, killed: the command was never begun, and runs once, in the next one."""
+    await sandbox.exec(["true"])
+    pid = manager.lookup("demo").instance.data["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    task = asyncio.create_task(sandbox.exec(["sh", "-c", "echo x >> file; cat file"]))
+    await asyncio.sleep(0.05)
+    os.kill(pid, signal.SIGKILL)
+
+    assert (await task).stdout == b"x\n"
+
+
+async def test_what_may_have_begun_is_not_repeated(sandbox, manager):
+    """Of several operations under way only the last is known to be untaken."""
+    await sandbox.exec(["true"])
+    pid = manager.lookup("demo").instance.data["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    task = asyncio.create_task(sandbox.exec(["touch", "file"]))
+    await asyncio.sleep(0.05)
+    listing = asyncio.create_task(sandbox.list_processes())
+    await asyncio.sleep(0.05)
+    os.kill(pid, signal.SIGKILL)
+
+    with pytest.raises(OperationInterruptedError):
+        await task
+    assert await listing == []
+
+
 async def test_options_reach_the_sandbox_and_are_reported(manager, tmp_path):
     """env and the folder hold from the first start; what cannot change at once is a notice."""
     async with get_sandbox("demo", manager=manager, env={"A": "x y"}) as sandbox:

@@ -258,6 +258,27 @@ async def test_a_broken_connection(tmp_path, when):
     assert len(received) == 2
 
 
+async def test_a_call_that_the_runtime_never_read_is_told_apart(tmp_path):
+    """Who ended before reading a call has not begun it: it may be sent to another incarnation."""
+
+    async def script(peer: Peer) -> None:
+        await peer.welcome()
+        peer.answer(await peer.next(), HEALTH)
+        # Nothing more is read, and then the socket is closed with the second call in it.
+        peer.writer.transport.pause_reading()
+        await called.wait()
+        peer.writer.transport.abort()
+
+    called = asyncio.Event()
+    async with scripted(tmp_path, script) as transport:
+        await transport.call("runtime.health", Empty())
+        second = asyncio.create_task(transport.call("runtime.health", Empty()))
+        await asyncio.sleep(0.01)
+        called.set()
+        with pytest.raises(ContainerUnavailableError, match="before it took"):
+            await second
+
+
 async def test_a_broken_connection_ends_streams_with_what_came(tmp_path):
     """Events that arrived before the break are handed out, then the error."""
 
