@@ -25,7 +25,9 @@ help:
 # The examples are copied, so that saving in JupyterLab leaves the clone as it is.
 run: $(VENV)/.examples
 	@mkdir -p $(EXAMPLES)
-	@cp -n docs/examples/*.ipynb docs/examples/*.csv $(EXAMPLES)/ || true
+	@for file in docs/examples/*; do \
+	   test -e $(EXAMPLES)/$${file##*/} || cp $$file $(EXAMPLES)/; \
+	 done
 	$(BIN)/jupyter sandbox doctor
 	$(BIN)/jupyter lab $(AS_ROOT) $(LAB_ARGS) $(EXAMPLES)/sales.ipynb
 
