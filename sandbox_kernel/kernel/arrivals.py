@@ -136,10 +136,13 @@ class Arrivals:
 
     def _find_parent(self, parent: bytes) -> Request | None:
         """Return the request that a parent header names; the same bytes are not read twice."""
-        if parent == self._parent_bytes and (
-            self._parent_request is None or self._parent_request.msg_id in self._table.open
+        known = self._parent_request
+        if (
+            known is not None
+            and parent == self._parent_bytes
+            and self._table.open.get(known.msg_id) is known
         ):
-            return self._parent_request
+            return known
         value = read(parent)
         msg_id = value.get("msg_id") if isinstance(value, dict) else None
         if msg_id is not None and msg_id == self.probe_id:

@@ -7,7 +7,6 @@ interpreter hangs.  Host cells never weaken the isolation: the sandbox can plant
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -53,6 +52,8 @@ def parse(code: str, magics: frozenset[str] = frozenset({"sandbox"})) -> HostCel
     if first.startswith("%%") or len(lines) > 1:
         magic = first.lstrip("%")
         raise UsageProblem(f"%{magic} is answered by the host and stands alone in its cell.")
+    import shlex  # noqa: PLC0415  not worth its time in a notebook without host cells
+
     try:
         words = shlex.split(lines[0], comments=True)
     except ValueError as error:

@@ -229,9 +229,14 @@ class Relay:
         self.arrivals.flush()
         for request in list(self.table.open.values()):
             self.speaker.fail(request, "InterpreterDied", "The interpreter is being replaced.")
+        try:
+            self.link.restart(StartKernelRequest(**{**vars(self.link.request), "fresh": True}))
+        except ContainerUnavailableError:
+            # The cell is told; whether the sandbox has gone for good shows soon.
+            self._try_again()
+            raise
         self.arrivals.is_ready = False
         self.table.execution_count = 0
-        self.link.restart(StartKernelRequest(**{**vars(self.link.request), "fresh": True}))
 
     # --- the loop -----------------------------------------------------------------------------
 

@@ -4,34 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
-import socket
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import zmq
-from jupyter_client.session import Session
 
-from sandbox_kernel.kernel.connection import ConnectionInfo
-from sandbox_kernel.kernel.hints import Facts
-from sandbox_kernel.kernel.hostcells import Command, Commands
-from sandbox_kernel.kernel.journal import Journal
-from sandbox_kernel.kernel.lifecycle import ParentWatch, Signals
-from sandbox_kernel.kernel.link import Link
-from sandbox_kernel.kernel.policy import Policy
-from sandbox_kernel.kernel.relay import Relay
-from sandbox_kernel.kernel.requests import Request
-from sandbox_kernel.kernel.sockets import Sockets
 from sandbox_kernel.wire.kernel import Channel, encode_record
-from sandbox_kernel.wire.operations import StartKernelRequest
 from tests.support.fake_runtime import FakeRuntime
-
-KEY = b"key"
+from tests.support.relay_thread import Client, relay_on_a_thread
 
 
 class Counter:
@@ -56,63 +37,6 @@ class Counter:
         self.is_closed = True
 
 
-class StoppableSignals(Signals):
-    """Signals of a relay on a thread, where Python delivers none."""
-
-    def __init__(self) -> None:
-        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-
-    def stop(self) -> None:
-        os.write(self._write, bytes([signal.SIGTERM]))
-
-
-class Client:
-    """Sends on shell and hears shell and iopub."""
-
-    def __init__(self, context: zmq.Context[Any], info: ConnectionInfo) -> None:
-        self.session = Session(key=KEY)
-        self.shell = context.socket(zmq.DEALER)
-        self.iopub = context.socket(zmq.SUB)
-        self.iopub.subscribe = b""
-        for name, each in (("shell_port", self.shell), ("iopub_port", self.iopub)):
-            each.linger = 0
-            each.connect(f"tcp://127.0.0.1:{info.ports[name]}")
-        self.hear("iopub_welcome", None)
-
-    def send(self, msg_type: str, content: dict[str, Any]) -> str:
-        message = self.session.msg(msg_type, content)
-        self.session.send(self.shell, message)
-        return str(message["header"]["msg_id"])
-
-    def hear(self, msg_type: str, parent: str | None) -> dict[str, Any]:
-        """Wait for a broadcast of this type and parent; return its content."""
-        return self._wait(self.iopub, msg_type, parent)
-
-    def reply(self, msg_type: str, parent: str) -> dict[str, Any]:
-        return self._wait(self.shell, msg_type, parent)
-
-    def _wait(self, source: Any, msg_type: str, parent: str | None) -> dict[str, Any]:
-        deadline = time.monotonic() + 10
-        while source.poll(max(0, (deadline - time.monotonic()) * 1000)):
-            _, message = self.session.recv(source)
-            assert message is not None
-            if message["msg_type"] == msg_type and (
-                parent is None or message["parent_header"].get("msg_id") == parent
-            ):
-                content: dict[str, Any] = message["content"]
-                return content
-        raise AssertionError(f"no {msg_type}")
-
-
-def free_ports() -> dict[str, int]:
-    names = ("shell_port", "control_port", "stdin_port", "iopub_port", "hb_port")
-    with contextlib.ExitStack() as stack:
-        bound = {name: stack.enter_context(socket.socket()) for name in names}
-        for each in bound.values():
-            each.bind(("127.0.0.1", 0))
-        return {name: each.getsockname()[1] for name, each in bound.items()}
-
-
 @pytest.fixture
 def counter() -> Counter:
     return Counter()
@@ -126,51 +50,11 @@ def runtime(tmp_path: Path) -> Iterator[FakeRuntime]:
 
 @pytest.fixture
 def client(tmp_path: Path, runtime: FakeRuntime, counter: Counter) -> Iterator[Client]:
-    """A client of a relay on a thread, in whose notebook ``%widget`` shows a counter."""
-    info = ConnectionInfo(
-        transport="tcp", ip="127.0.0.1", ports=free_ports(), key=KEY, digest="sha256"
-    )
-    signals = StoppableSignals()
-
-    def serve() -> None:
-        sockets = Sockets(info)
-        link = Link(runtime.endpoint, StartKernelRequest(kernel_id="k"))
-        link.open()
-
-        def show(request: Request, _words: list[str]) -> str:
-            return relay.open_comm(counter, request.header)
-
-        relay = Relay(
-            sockets=sockets,
-            link=link,
-            info=link.wait_until_started(timeout=10),
-            inheritance=None,
-            journal=Journal(str(tmp_path), "k"),
-            facts=Facts(),
-            describe=list,
-            policy=Policy(),
-            signals=signals,
-            parent=ParentWatch({}),
-            magics={"widget": Commands("widget", {"show": Command(show)}, "show")},
-        )
-        relay.run()
-        link.close()
-        sockets.close()
-        relay._journal.remove()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    runtime.accept()
-    with zmq.Context() as context:
-        client = Client(context, info)
+    """A client of a relay in whose notebook ``%widget`` shows a counter."""
+    with relay_on_a_thread(
+        tmp_path, runtime, lambda relay, request: relay.open_comm(counter, request.header)
+    ) as client:
         yield client
-        client.shell.close()
-        client.iopub.close()
-        signals.stop()
-        thread.join(10)
-        assert not thread.is_alive()
-    for descriptor in (signals._read, signals._write):
-        os.close(descriptor)
 
 
 def output(msg_type: str, content: dict[str, Any], parent: str = "") -> bytes:
