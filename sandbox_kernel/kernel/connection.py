@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-
-import orjson
 
 from sandbox_kernel.errors import SandboxConfigurationError
 
@@ -36,7 +35,7 @@ def read_connection_file(path: str) -> ConnectionInfo:
     """
     try:
         with open(path, "rb") as file:
-            value = orjson.loads(file.read())
+            value = json.load(file)
         scheme = str(value.get("signature_scheme", "hmac-sha256"))
         public, secret = value.get("curve_publickey"), value.get("curve_secretkey")
         return ConnectionInfo(

@@ -23,9 +23,8 @@ from sandbox_kernel.errors import (
     ProtocolViolationError,
     SandboxError,
 )
-from sandbox_kernel.kernel.jsontext import Refused, read
 from sandbox_kernel.transports.endpoint import Endpoint, connect_unix
-from sandbox_kernel.wire.codec import decode, dump_json, encode, unpack
+from sandbox_kernel.wire.codec import decode, dump_json, encode, load_json, unpack
 from sandbox_kernel.wire.kernel import Channel, RecordReader, record_buffers
 from sandbox_kernel.wire.operations import (
     KernelInfo,
@@ -454,10 +453,7 @@ def _after(buffers: Sequence[memoryview], sent: int) -> list[memoryview]:
 
 
 def _event(payload: memoryview) -> Event:
-    try:
-        value = read(bytes(payload))
-    except Refused as error:
-        raise ProtocolViolationError("an EVENT that is not JSON") from error
+    value = load_json(bytes(payload))
     kind = value.get("type") if isinstance(value, dict) else None
     if kind == "superseded":
         return Superseded()
