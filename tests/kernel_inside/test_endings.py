@@ -97,3 +97,22 @@ def test_a_failing_start_says_why(new_kernel: Callable[..., Kernel]) -> None:
     kernel.connection.write(b"\xff" * 64)
     assert wait_for_end(kernel) == 1
     assert "record" in kernel.connection.said()
+
+
+def test_an_idle_kernel_sleeps(new_kernel: Callable[..., Kernel]) -> None:
+    """A kernel that has nothing to do uses no processor time."""
+    kernel = new_kernel()
+    kernel.cell("1")
+    kernel.drain(2.5, limit=3.0)  # the history is written meanwhile
+    pid = kernel.connection.pid
+
+    def switches() -> int:
+        total = 0
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/status") as status:
+                total += sum(int(line.split()[1]) for line in status if "ctxt_switches" in line)
+        return total
+
+    before = switches()
+    kernel.drain(1.0, limit=1.5)
+    assert switches() - before < 20

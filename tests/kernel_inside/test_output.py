@@ -209,7 +209,7 @@ def test_fork_in_a_cell(kernel: Kernel) -> None:
     request = kernel.cell(
         "import os\nprint('before')\nif (pid := os.fork()) == 0:\n    print('child', flush=True)\nelse:\n    print('parent', flush=True)\n    status = os.waitpid(pid, 0)[1]"
     )
-    assert sorted(request.text.split()) == ["before", "child", "parent"]
+    assert sorted(request.stream("stdout").split()) == ["before", "child", "parent"]
     assert kernel.cell("status").result == "0"
     count = kernel.cell("1").content["execution_count"]
     again = kernel.cell("1 + 1")
@@ -228,7 +228,7 @@ def test_fork_in_an_awaited_cell(kernel: Kernel) -> None:
     request = kernel.cell(
         "import asyncio, os\nawait asyncio.sleep(0)\npid = os.fork()\nif pid == 0: print('child')\nelse: os.waitpid(pid, 0); print('parent')"
     )
-    assert sorted(request.text.split()) == ["child", "parent"]
+    assert sorted(request.stream("stdout").split()) == ["child", "parent"]
 
 
 def test_multiprocessing(kernel: Kernel) -> None:
@@ -239,9 +239,7 @@ def test_multiprocessing(kernel: Kernel) -> None:
         "with m.get_context('fork').Pool(2) as p: r = p.map(f, range(4))\nr"
     )
     assert request.result == "[0, 1, 4, 9]"
-    assert sorted(line for line in request.text.splitlines() if line) == [
-        f"w {i}" for i in range(4)
-    ]
+    assert sorted(request.stream("stdout").splitlines()) == [f"w {i}" for i in range(4)]
 
 
 def test_threads_that_print_at_once(kernel: Kernel) -> None:
