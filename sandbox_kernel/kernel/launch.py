@@ -28,7 +28,7 @@ from sandbox_kernel.kernel.lifecycle import (
     Signals,
     destroy_later,
 )
-from sandbox_kernel.kernel.link import Link
+from sandbox_kernel.kernel.link import Link, end_kernel
 from sandbox_kernel.manager.manager import Manager, Running
 from sandbox_kernel.manager.settings import Settings, load_settings
 from sandbox_kernel.wire.operations import KernelInfo, StartKernelRequest
@@ -74,14 +74,14 @@ def main(arguments: Sequence[str]) -> int:
         )
     except SandboxError as error:
         _complain(error)
-        code, began = 1, False
+        # Where it ran before, it is another relay's.
+        code, is_ours, wait = 1, running.started, 0.0
     else:
-        began = True
-    if identity.ephemeral and code != SUPERSEDED:
-        # After these Jupyter starts the kernel again, and a user's files are still wanted.
-        comes_again = began and code != 0
-        destroy_later(identity.sandbox_id, wait=RESTART_WAIT if comes_again else 0.0)
-    return max(code, 0)
+        # After a crash Jupyter starts the kernel again, and a user's files are still wanted.
+        is_ours, wait = code != SUPERSEDED, RESTART_WAIT if code else 0.0
+    if identity.ephemeral and is_ours:
+        destroy_later(identity.sandbox_id, wait=wait)
+    return 0 if code == SUPERSEDED else code
 
 
 def _read_arguments(arguments: Sequence[str]) -> tuple[str, list[str] | None]:
@@ -129,7 +129,11 @@ def _serve(
     from sandbox_kernel.kernel.relay import Relay, mark_of  # noqa: PLC0415
     from sandbox_kernel.kernel.sockets import Sockets  # noqa: PLC0415
 
-    sockets = Sockets(info)
+    try:
+        sockets = Sockets(info)
+    except SandboxError:
+        _take_back(link)
+        raise
     try:
         link, started = _started(link, identity)
         journal = Journal(os.path.join(running.layout.root, "kernels"), link.request.kernel_id)
@@ -170,6 +174,18 @@ def _started(link: Link, identity: Identity) -> tuple[Link, KernelInfo]:
         link = _again(link, kernel_id=identity.spare_kernel_id)
         started = link.wait_until_started()
     return link, started
+
+
+def _take_back(link: Link) -> None:
+    """End the interpreter that was asked for, if it was not there before."""
+    try:
+        if not link.wait_until_started(timeout=10.0).existing:
+            end_kernel(link.endpoint, link.request.kernel_id, grace=0.5)
+    except SandboxError:
+        # It did not start, so there is nothing to end.
+        return
+    finally:
+        link.close()
 
 
 def _again(link: Link, **changes: object) -> Link:

@@ -27,14 +27,18 @@ from sandbox_kernel.transports.endpoint import Endpoint, connect_unix
 from sandbox_kernel.wire.codec import decode, dump_json, encode, load_json, unpack
 from sandbox_kernel.wire.kernel import Channel, RecordReader, record_buffers
 from sandbox_kernel.wire.operations import (
+    Empty,
+    EndKernelRequest,
     KernelInfo,
     KernelList,
     KernelRequest,
     StartKernelRequest,
 )
+from sandbox_kernel.wire.record import Record as WireRecord
 from sandbox_kernel.wire.rpc import (
     MAX_CHANNEL_FRAME,
     ClientConnection,
+    Failed,
     FrameKind,
     FrameReader,
     Result,
@@ -473,21 +477,40 @@ def has_relay(endpoint: Endpoint) -> bool:
 
     Raises
     ------
-    ContainerUnavailableError
-        The runtime does not answer.
+    SandboxError
+        The runtime does not answer, or refused.
     """
+    kernels = decode(KernelList, _call(endpoint, "kernel.list", Empty()).value).kernels
+    return any(kernel.attached for kernel in kernels)
+
+
+def end_kernel(endpoint: Endpoint, kernel_id: str, *, grace: float) -> None:
+    """End a kernel, and wait until it has ended.
+
+    Raises
+    ------
+    SandboxError
+        The runtime does not answer, or refused.
+    """
+    _call(endpoint, "kernel.end", EndKernelRequest(kernel_id=kernel_id, grace=grace))
+
+
+def _call(endpoint: Endpoint, operation: str, request: WireRecord) -> Result:
+    """Call an operation over a connection of its own."""
     protocol = ClientConnection()
     with connect_unix(endpoint, timeout=2.0) as connection:
         connection.settimeout(5.0)
         try:
             connection.sendall(
-                protocol.hello(endpoint.token, "kernel relay") + protocol.call("kernel.list", {})[1]
+                protocol.hello(endpoint.token, "kernel relay")
+                + protocol.call(operation, *encode(request))[1]
             )
             while data := connection.recv(_SMALL_READ):
                 for event in protocol.receive(data):
+                    if isinstance(event, Failed) and isinstance(event.error, SandboxError):
+                        raise event.error
                     if isinstance(event, Result):
-                        kernels = decode(KernelList, event.value).kernels
-                        return any(kernel.attached for kernel in kernels)
+                        return event
         except OSError as error:
             reason = error.strerror or "it did not answer in time"
             raise ContainerUnavailableError(endpoint.sandbox_id, reason) from error

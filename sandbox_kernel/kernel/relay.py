@@ -59,8 +59,11 @@ _BUSY_END = 0.25
 _END_GRACE = 0.5
 _BACKLOG_LOOK = 0.02
 _STUCK_READER = 30.0
+_LAST_WORDS = 0.25
 _SIGINT = 2
 _CODE_DEAD = 1
+_DEATH = "InterpreterDied"
+"""The name of the error that cells end with when their interpreter does."""
 
 
 def mark_of(info: KernelInfo) -> str:
@@ -162,6 +165,8 @@ class Relay:
         self._reconnect_at: float | None = None
         self._end_at: float | None = None
         self._leave_at: float | None = None
+        self._leave_code = 0
+        self._death: tuple[str, list[str]] | None = None
         self._retry_at: float | None = None
         self._full_since: float | None = None
         self._adopt(info)
@@ -228,7 +233,7 @@ class Relay:
         """Replace the interpreter; the host cell that asked ends with the new one's first word."""
         self.arrivals.flush()
         for request in list(self.table.open.values()):
-            self.speaker.fail(request, "InterpreterDied", "The interpreter is being replaced.")
+            self.speaker.fail(request, _DEATH, "The interpreter is being replaced.")
         try:
             self.link.restart(StartKernelRequest(**{**vars(self.link.request), "fresh": True}))
         except ContainerUnavailableError:
@@ -338,7 +343,7 @@ class Relay:
             self.link.end(_END_GRACE)
             self._leave_at = now + _END_GRACE + 1.0
         if self._leave_at is not None and now >= self._leave_at:
-            self.exit_code = 0
+            self.exit_code = self._leave_code
         if self._parent.must_be_polled and self._parent.is_gone():
             self._detach()
 
@@ -357,7 +362,7 @@ class Relay:
             self._retry_at = now
             text = "The interpreter ended while its kernel process was being replaced."
             for request in self._orphans:
-                self.speaker.fail(request, "InterpreterDied", text)
+                self.speaker.fail(request, _DEATH, text)
 
     # --- from the clients ---------------------------------------------------------------------
 
@@ -409,6 +414,9 @@ class Relay:
             self.speaker.answer(request, {"status": "ok"})
         elif msg_type == "shutdown_request":
             self._shut_down(request, message)
+        elif self._death is not None:
+            self.table.add(request)
+            self.speaker.fail(request, _DEATH, *self._death)
         elif self.hostcomms and msg_type in ("comm_msg", "comm_close"):
             content = _object(message.content)
             if content.get("comm_id") in self.hostcomms:
@@ -473,7 +481,7 @@ class Relay:
         self.speaker.reply(request, write(content))
         self.speaker.publish("shutdown_reply", request.header, write(content))
         self.speaker.status("idle", request.header)
-        if self.shutdown is not None:
+        if self.shutdown is not None or self._death is not None:
             return
         self.shutdown = restart
         self._journal.remove()
@@ -492,7 +500,9 @@ class Relay:
 
     def _detach(self) -> None:
         """Leave; the interpreter stays.  A shutdown under way goes on to its own end."""
-        if self.shutdown is None:
+        if self._death is not None:
+            self.exit_code = self._leave_code
+        elif self.shutdown is None:
             self.arrivals.flush()
             self.link.acknowledge()
             self._save()
@@ -598,13 +608,17 @@ class Relay:
                 self._die(text, [error.message], _CODE_DEAD)
 
     def _die(self, text: str, detail: list[str], code: int) -> None:
-        """Tell everybody who waits, then leave, so that Jupyter starts a new relay."""
+        """Tell everybody who waits, and soon leave, so that Jupyter starts a new relay."""
+        self._death = (text, detail)
         for request in self.turns.give_up():
             self.table.add(request)
         for request in list(self.table.open.values()):
-            self.speaker.fail(request, "InterpreterDied", text, detail)
+            self.speaker.fail(request, _DEATH, text, detail)
         self._journal.remove()
-        self.exit_code = code
+        self.link.close()
+        # What clients have just sent would be lost with the sockets; it is answered too.
+        self._leave_at = time.monotonic() + _LAST_WORDS
+        self._leave_code = code
 
     # --- the journal --------------------------------------------------------------------------
 

@@ -225,7 +225,7 @@ def test_text_of_one_cell_is_joined(shared_kernel: Kernel) -> None:
     assert len(cell.of_type("stream")) < 500
 
 
-def test_a_taken_port_is_one_clear_line_and_no_sandbox(
+def test_a_taken_port_is_one_clear_line_and_no_interpreter(
     shared_kernel: Kernel, shared_connection: RelayConnection
 ) -> None:
     """The manager will choose other ports, so there is nothing to wait for."""
@@ -248,6 +248,9 @@ def test_a_taken_port_is_one_clear_line_and_no_sandbox(
     assert len(second.stderr.strip().splitlines()) == 1
     assert "cannot listen" in second.stderr
     assert shared_kernel.value("1") == 1
+    (left,) = [info for info in Manager().list() if info.sandbox_id.startswith("nb-other")]
+    assert not Manager().ensure(left.sandbox_id).started
+    Manager().destroy(left.sandbox_id)
 
 
 def test_a_second_notebook_in_one_sandbox_has_its_own_interpreter(

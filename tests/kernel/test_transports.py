@@ -47,7 +47,9 @@ def test_every_way_to_a_relay_works(manager: KernelManager) -> None:
     )
 
     assert reply["content"]["status"] == "ok"
-    assert seen == ["status", "execute_input", "stream", "status"]
+    # A print is sometimes two messages: the text and its newline.
+    assert list(dict.fromkeys(seen[:-1])) == ["status", "execute_input", "stream"]
+    assert seen[-1] == "status"
     assert client.hb_channel.is_beating()
     client.stop_channels()
     if manager.transport_encryption == "required":
