@@ -38,6 +38,9 @@ _DELIMITER = b"<IDS|MSG>"
 _IDENTITY = b"bridge"
 _PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "control": 4, "hb": 5}
 _ASK_AGAIN = 0.5
+_ASK_MOST = 5
+"""Questions after which an answer is enough, though the kernel broadcasts nothing about them."""
+
 _REST = 0.1
 """Seconds of silence after which an ended kernel has nothing more to say."""
 
@@ -192,7 +195,7 @@ class Bridge:
                     heard = heard or (
                         source is iopub and header["msg_id"].encode() in b"".join(parts)
                     )
-            if answered and heard:
+            if answered and (heard or number >= _ASK_MOST):
                 self._forget_answers()
                 return True
 

@@ -56,11 +56,9 @@ class _Stream(ZMQStream, Outlet):
     def __init__(self, pipe: KernelPipe, channel: int, io_loop: Any) -> None:
         Outlet.__init__(self, pipe, channel)
         self.io_loop = io_loop
-        self.handle: Any = None
 
-    def on_recv(self, callback: Any, copy: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002 - ZMQStream's
-        """Take the handler of requests."""
-        self.handle = callback
+    def on_recv(self, *_: Any, **__: Any) -> None:
+        """Do nothing: requests come from the kernel's pipe."""
 
 
 class _ShellOutlet(Outlet):

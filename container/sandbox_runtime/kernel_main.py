@@ -16,12 +16,13 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sandbox_runtime.kernel_app import SandboxKernelApp
 
 _GRACE = 1.0
 """Seconds that an interpreter has for its exit handlers once nobody listens."""
+
+_FAREWELL = 2.0
+"""Seconds that the last output has to leave the process."""
 
 _SHUTDOWN = 2.0
 """Seconds that children have to end when a shutdown was asked for."""
@@ -85,6 +86,8 @@ def build(in_fd: int, out_fd: int, stderr_fd: int, *, scout: bool = False) -> Sa
     scout : bool
         Leave the user's configuration, start-up files and history alone: nobody will use it.
     """
+    import atexit
+
     import ipykernel
     from traitlets.config import Config
 
@@ -96,6 +99,8 @@ def build(in_fd: int, out_fd: int, stderr_fd: int, *, scout: bool = False) -> Sa
     app = SandboxKernelApp.instance()
     app.pipe = KernelPipe(in_fd, out_fd, app.session.header_json)
     app.stderr_fd = stderr_fd
+    # Registered before all others, so it runs last: what exit handlers print still arrives.
+    atexit.register(app.pipe.flush, _FAREWELL)
     config = Config()
     config.Kernel._execute_sleep = 0.0  # noqa: SLF001 - the only way to switch it off
     # IPython writes its history each so many cells, and whenever somebody asks for it.
@@ -111,7 +116,6 @@ def build(in_fd: int, out_fd: int, stderr_fd: int, *, scout: bool = False) -> Sa
 
 def run(in_fd: int, out_fd: int, stderr_fd: int) -> None:
     """Run a kernel until its input ends or it is told to stop; arguments as of `build`."""
-    import atexit
     import threading
 
     from tornado.ioloop import IOLoop
@@ -119,12 +123,8 @@ def run(in_fd: int, out_fd: int, stderr_fd: int) -> None:
     from sandbox_kernel.wire.kernel import Channel
     from sandbox_runtime.kernel_crash import deliver_last_words
 
-    farewells: list[Callable[[float], object]] = []
-    # Registered first, so it runs last: what exit handlers print still arrives.
-    atexit.register(lambda: [farewell(2.0) for farewell in farewells])
     app = build(in_fd, out_fd, stderr_fd)
     pipe = app.pipe
-    farewells.append(pipe.flush)
     deliver_last_words(pipe.flush)
     forget_own_modules()
     pipe.put(Channel.META, (), (b'{"op":"ready"}',))
