@@ -11,7 +11,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, TimeoutError, expect, sync_playwright  # noqa: A004
 
 from tests.support.jupyter_home import JupyterHome
 from tests.support.kernel_driver import KERNEL
@@ -90,6 +90,23 @@ class Lab:
         self.cell(number).locator(".cm-content").click()
         self.page.keyboard.press("Shift+Enter")
 
+    def complete(self, *expected: str) -> None:
+        """Press Tab until the menu shows every expected completion.
+
+        The page waits one second for a kernel, and a kernel loads a library at its first completion.
+        """
+        menu = self.page.locator(".jp-Completer:not(.lm-mod-hidden)")
+        for attempt in range(15):
+            self.page.keyboard.press("Tab")
+            try:
+                menu.wait_for(timeout=2_000)
+            except TimeoutError:
+                assert attempt < 14, "no completion"
+            else:
+                break
+        for text in expected:
+            expect(menu).to_contain_text(text)
+
     def kernel_id(self) -> str:
         (session,) = self.server.get("/api/sessions")
         return str(session["kernel"]["id"])
@@ -124,7 +141,13 @@ def lab_server(new_home: Callable[[], JupyterHome]) -> Iterator[JupyterServer]:
     folder = home.root / "cfg" / "labconfig"
     folder.mkdir()
     (folder / "page_config.json").write_text(json.dumps(PAGE_CONFIG))
-    with JupyterServer(home, app="jupyterlab") as server:
+    with JupyterServer(
+        home,
+        app="jupyterlab",
+        # In a virtual environment JupyterLab would keep both in the environment itself.
+        JUPYTERLAB_SETTINGS_DIR=str(home.root / "settings"),
+        JUPYTERLAB_WORKSPACES_DIR=str(home.root / "workspaces"),
+    ) as server:
         yield server
 
 
