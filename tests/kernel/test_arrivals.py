@@ -1,0 +1,206 @@
+"""What comes out of a sandbox is judged and routed; no record makes the relay fail."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox_kernel.kernel.arrivals import Arrivals
+from sandbox_kernel.kernel.hints import Facts
+from sandbox_kernel.kernel.hostcomms import HostComms
+from sandbox_kernel.kernel.link import Record
+from sandbox_kernel.kernel.notes import Notes
+from sandbox_kernel.kernel.outputs import KeptOutputs
+from sandbox_kernel.kernel.policy import Policy
+from sandbox_kernel.kernel.requests import Request, RequestTable
+from sandbox_kernel.kernel.sockets import Sockets
+from sandbox_kernel.kernel.speaker import Speaker
+from sandbox_kernel.wire.kernel import Channel
+
+
+class RecordingSockets:
+    """Keeps what would have been sent, as (where, type, parent's id, content)."""
+
+    session = "s"
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, str, str | None, Any]] = []
+
+    def publish(
+        self, topic: bytes, msg_type: str, parent: bytes, content: bytes, **_: object
+    ) -> None:
+        self._keep("iopub", msg_type, parent, content)
+
+    def send(
+        self,
+        channel: Channel,
+        identities: object,
+        msg_type: str,
+        parent: bytes,
+        content: bytes,
+        **_: object,
+    ) -> bool:
+        self._keep(channel.name.lower(), msg_type, parent, content)
+        return True
+
+    def _keep(self, where: str, msg_type: str, parent: bytes, content: bytes) -> None:
+        parsed = json.loads(parent)
+        self.sent.append((where, msg_type, parsed.get("msg_id"), json.loads(content)))
+
+
+class Bench:
+    """Arrivals with a cell that runs."""
+
+    def __init__(self) -> None:
+        self.sockets = RecordingSockets()
+        sockets = cast("Sockets", self.sockets)
+        self.table = RequestTable()
+        self.notes = Notes()
+        self.arrivals = Arrivals(
+            sockets=sockets,
+            table=self.table,
+            speaker=Speaker(sockets, self.table),
+            policy=Policy(),
+            hostcomms=HostComms(),
+            outputs=KeptOutputs(),
+            facts=Facts(),
+            notes=self.notes,
+        )
+        self.arrivals.begin("p_", is_ready=True)
+        self.cell = self.ask("cell", allow_stdin=True)
+
+    def ask(self, msg_id: str, **options: Any) -> Request:
+        header = json.dumps({"msg_id": msg_id, "msg_type": "execute_request"}).encode()
+        request = Request(msg_id, header, Channel.SHELL, [b"c"], "execute_request", **options)
+        self.table.add(request)
+        return request
+
+    def take(self, channel: Channel, *parts: bytes) -> None:
+        self.arrivals.take(Record(channel, [memoryview(part) for part in parts], 1))
+
+    def message(self, channel: Channel, msg_type: str, content: Any, parent: str = "cell") -> None:
+        parts = [{"msg_type": msg_type}, {"msg_id": parent}, {}, content]
+        self.take(channel, *[json.dumps(part).encode() for part in parts])
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+JSON_BYTES = st.one_of(
+    st.binary(max_size=40),
+    st.sampled_from(
+        [
+            b"{}",
+            b"[]",
+            b"null",
+            b'{"msg_id":"cell"}',
+            b'{"msg_id":["cell"]}',
+            b'{"msg_id":{}}',
+            b'{"msg_type":"status"}',
+            b'{"msg_type":"execute_reply"}',
+            b'{"msg_type":"input_request"}',
+            b'{"msg_type":"error"}',
+            b'{"msg_type":"comm_open"}',
+            b'{"msg_type":7}',
+            b'{"execution_state":"idle"}',
+            b'{"status":"error","traceback":3}',
+            b'{"status":"ok","payload":[1]}',
+            b'{"prompt":null}',
+            b'{"ename":{},"evalue":[]}',
+            b'{"op":"ready"}',
+            b"stdout",
+        ]
+    ),
+)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(list(Channel)), st.lists(JSON_BYTES, max_size=6)), max_size=8
+    )
+)
+def test_no_record_makes_the_relay_fail(records: list[tuple[Channel, list[bytes]]]) -> None:
+    """Whatever the parts are, they are passed on as valid messages or noted."""
+    bench = Bench()
+    for channel, parts in records:
+        bench.take(channel, *parts)
+    bench.arrivals.flush()
+
+    assert all(content is not None for *_, content in bench.sockets.sent)
+
+
+def test_neighbouring_texts_of_one_cell_become_one_message(bench: Bench) -> None:
+    """Other streams, other cells and other messages end the joining, so the order is kept."""
+    bench.ask("other")
+    mine, theirs = b'{"msg_id":"cell"}', b'{"msg_id":"other"}'
+    for name, parent, text in (
+        (b"stdout", mine, b"a"),
+        (b"stdout", mine, b"b"),
+        (b"stderr", mine, b"c"),
+        (b"stdout", theirs, b"d"),
+    ):
+        bench.take(Channel.STREAM, name, parent, text)
+    bench.message(Channel.IOPUB, "clear_output", {"wait": True})
+    bench.take(Channel.STREAM, b"stdout", mine, "ä".encode()[:1])
+    bench.arrivals.flush()
+
+    assert [
+        (content.get("name"), parent, content.get("text"))
+        for _, _, parent, content in bench.sockets.sent
+    ] == [
+        ("stdout", "cell", "ab"),
+        ("stderr", "cell", "c"),
+        ("stdout", "other", "d"),
+        (None, "cell", None),
+        ("stdout", "cell", "\ufffd"),
+    ]
+
+
+def test_joined_texts_stay_below_a_size_that_servers_take(bench: Bench) -> None:
+    for _ in range(10):
+        bench.take(Channel.STREAM, b"stdout", b'{"msg_id":"cell"}', b"x" * 100_000)
+    bench.arrivals.flush()
+
+    assert [len(content["text"]) for *_, content in bench.sockets.sent] == [200_000] * 5
+
+
+def test_a_reply_goes_where_its_request_came_from(bench: Bench) -> None:
+    """Whatever channel the sandbox names; and the idle that came too early follows it."""
+    bench.message(Channel.IOPUB, "status", {"execution_state": "busy"})
+    bench.message(Channel.IOPUB, "status", {"execution_state": "idle"})
+    bench.message(Channel.CONTROL, "execute_reply", {"status": "ok", "execution_count": 4})
+
+    assert [(where, kind) for where, kind, _, _ in bench.sockets.sent] == [
+        ("iopub", "status"),
+        ("shell", "execute_reply"),
+        ("iopub", "status"),
+    ]
+    assert bench.sockets.sent[-1][3] == {"execution_state": "idle"}
+    assert bench.table.execution_count == 4
+    assert not bench.table.open
+
+
+def test_the_shown_code_is_the_clients_own(bench: Bench) -> None:
+    bench.cell.code = "mine"
+    forged = {"code": "evil", "execution_count": 1}
+    bench.message(Channel.IOPUB, "execute_input", forged)
+    bench.message(Channel.IOPUB, "execute_input", forged)
+
+    assert [content for *_, content in bench.sockets.sent] == [
+        {"code": "mine", "execution_count": 1}
+    ]
+    assert bench.notes.count == 1
+
+
+def test_a_flood_of_refusals_costs_no_memory(bench: Bench) -> None:
+    for _ in range(1000):
+        bench.message(Channel.IOPUB, "evil", {})
+
+    assert bench.notes.count == 1000
+    assert len(bench.notes.last(1000)) == 20
