@@ -99,7 +99,7 @@ def test_the_kernels_end_is_the_bridges(bridge: Callable[..., Kernel], tmp_path:
             pid = kernel.connection.pid
             with open(f"/proc/{pid}/task/{pid}/children") as children:
                 os.kill(int(children.read().split()[0]), signal.SIGKILL)
-        kernel.wait_until(lambda kernel=kernel: kernel.connection.is_ended, 10.0, "the end")
+        kernel.wait_until(lambda kernel=kernel: kernel.connection.is_ended, 30.0, "the end")
         assert kernel.connection.wait() == status
 
 
@@ -107,7 +107,7 @@ def test_shutdown(bridge: Callable[..., Kernel]) -> None:
     """A shutdown is answered and ends both."""
     kernel = bridge("--", *TINY)
     request = kernel.request("shutdown_request", {"restart": False}, channel="control")
-    kernel.wait_until(lambda: kernel.connection.is_ended, 10.0, "the end")
+    kernel.wait_until(lambda: kernel.connection.is_ended, 30.0, "the end")
     assert request.content == {"status": "ok", "restart": False}
     assert kernel.connection.wait() == 0
 
