@@ -228,7 +228,7 @@ class _Spawn:
             process.wait(timeout=2)
         problem = diagnose(tail(self.launch.layout.log), machine_facts())
         if problem is None:
-            raise self._failed("bubblewrap gave up")
+            raise self._failed(f"{self.command.bwrap} gave up")
         if problem.code == "overlay-denied":
             raise OverlayRefusedError(problem)
         raise EngineUnavailableError(_ENGINE, problem.cause, problem.mend)

@@ -70,7 +70,7 @@ CHECKLIST: dict[str, list[str]] = {
     ],
     "10 forgeries": ["../../kernel/test_policy.py", "../../kernel/test_forgery.py"],
     "11 fuzzing of wire and policy": [
-        "../../wire/test_kernel.py",
+        "../../wire/test_kernel_records.py",
         "../../kernel/test_policy.py",
     ],
     "12 host cells": [
