@@ -416,7 +416,7 @@ class Relay:
             self._shut_down(request, message)
         elif self._death is not None:
             self.table.add(request)
-            self.speaker.fail(request, _DEATH, *self._death)
+            self._tell_death(request)
         elif self.hostcomms and msg_type in ("comm_msg", "comm_close"):
             content = _object(message.content)
             if content.get("comm_id") in self.hostcomms:
@@ -613,12 +613,22 @@ class Relay:
         for request in self.turns.give_up():
             self.table.add(request)
         for request in list(self.table.open.values()):
-            self.speaker.fail(request, _DEATH, text, detail)
+            self._tell_death(request)
         self._journal.remove()
         self.link.close()
         # What clients have just sent would be lost with the sockets; it is answered too.
         self._leave_at = time.monotonic() + _LAST_WORDS
         self._leave_code = code
+
+    def _tell_death(self, request: Request) -> None:
+        """Answer an open request with the reason why nobody else will."""
+        if self._death is None:
+            return
+        if request.msg_type == "kernel_info_request":
+            # Clients take any answer to this one for a living kernel; they look at the process.
+            self.table.close(request)
+        else:
+            self.speaker.fail(request, _DEATH, *self._death)
 
     # --- the journal --------------------------------------------------------------------------
 
