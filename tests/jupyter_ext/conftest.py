@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +18,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 from tornado.websocket import websocket_connect
 
 _TOKEN = "test-token"
+_TAKEN = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass
@@ -66,6 +68,8 @@ def start_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StartServer
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
+        # The server takes these, and keeps them when it is gone.
+        handlers = {number: signal.getsignal(number) for number in _TAKEN}
         app = ServerApp(
             jpserver_extensions={"jupyter_ext": True},
             ip="127.0.0.1",
@@ -81,6 +85,8 @@ def start_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StartServer
             yield Server(app)
         finally:
             await app._cleanup()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
     return start
 
