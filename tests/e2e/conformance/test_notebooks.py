@@ -6,7 +6,9 @@ Compared cell by cell, byte by byte (figures too), after these normalisations an
 * standard error is compared apart from the order of the rest: it is another pipe;
 * what names a run and not its outcome is numbered in order of appearance: ids of widgets' models,
   addresses of objects, the process id in the name of a cell's temporary source file;
-* times that magics and progress bars measure are replaced.
+* times that magics and progress bars measure are replaced;
+* a line end ``\\r\\n`` is ``\\n``: a local kernel runs ``!commands`` on a terminal that adds the
+  carriage return, ours keeps what the program wrote.
 """
 
 from __future__ import annotations
@@ -187,7 +189,7 @@ def normalised(notebook: Any) -> list[Any]:
 
     def settle(value: Any) -> Any:
         if isinstance(value, str):
-            text = _TIMES.sub("TIME", value)
+            text = _TIMES.sub("TIME", value.replace("\r\n", "\n"))
             return _RUN_IDS.sub(lambda m: numbers.setdefault(m[0], f"id-{len(numbers)}"), text)
         if isinstance(value, dict):
             return {settle(key): settle(item) for key, item in value.items()}
