@@ -54,5 +54,5 @@ def _adapt(kernel_json: Path, arguments: Namespace) -> None:
     if arguments.display_name:
         spec["display_name"] = arguments.display_name
     if arguments.id:
-        spec["env"] = {"SANDBOX_ID": check_sandbox_id(arguments.id)}
+        spec["env"] = {**spec.get("env", {}), "SANDBOX_ID": check_sandbox_id(arguments.id)}
     kernel_json.write_text(json.dumps(spec, indent=2) + "\n", encoding="utf-8")

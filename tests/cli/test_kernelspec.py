@@ -30,7 +30,7 @@ def test_a_second_kernel_may_share_one_sandbox(sandbox, home):
 
     assert ended.code == 0
     assert spec["display_name"] == "Team"
-    assert spec["env"] == {"SANDBOX_ID": "team-box"}
+    assert spec["env"]["SANDBOX_ID"] == "team-box"
 
 
 def test_what_cannot_be_installed_is_an_error_with_a_mend(sandbox, home):
