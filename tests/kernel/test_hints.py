@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from sandbox_kernel.engines.base import FolderMode
 from sandbox_kernel.kernel.hints import Facts, death, hint_for
 
-OPEN = Facts(network=True, notebook_folder="/work/nb")
+OPEN = Facts(network=True, notebook_folder="/data/nb")
 CLOSED = Facts(
-    notebook_folder="/work/nb",
+    notebook_folder="/data/nb",
     memory_bytes=1 << 30,
     processes=64,
     file_bytes=1 << 20,
@@ -53,7 +53,7 @@ def test_an_error_the_sandbox_made_names_what_changes_it(
     [
         ("ZeroDivisionError", "division by zero"),
         ("FileNotFoundError", "[Errno 2] No such file or directory: 'typo.csv'"),
-        ("FileNotFoundError", "[Errno 2] No such file or directory: '/work/nb/typo.csv'"),
+        ("FileNotFoundError", "[Errno 2] No such file or directory: '/data/nb/typo.csv'"),
         ("FileNotFoundError", "[Errno 2] No such file or directory: '/workspace/x'"),
         ("FileNotFoundError", "[Errno 2] No such file or directory: '/venv/lib/x'"),
         ("KeyError", "'network'"),
@@ -73,8 +73,8 @@ def test_a_folder_that_is_not_shared_is_named_as_the_reason() -> None:
     missing = "[Errno 2] No such file or directory: 'data.csv'"
     none = Facts(folder_mode=FolderMode.NONE)
     refused = Facts(folder_notice="Folder /root is not shared: it is the home. Move it.")
-    reading = Facts(notebook_folder="/work/nb", folder_mode=FolderMode.READ)
-    written = "[Errno 30] Read-only file system: '/work/nb/out.csv'"
+    reading = Facts(notebook_folder="/data/nb", folder_mode=FolderMode.READ)
+    written = "[Errno 30] Read-only file system: '/data/nb/out.csv'"
 
     assert "notebook_folder" in str(hint_for("FileNotFoundError", missing, none))
     assert "it is the home" in str(hint_for("FileNotFoundError", missing, refused))

@@ -21,15 +21,15 @@ def pick(
         connection_file=connection_file,
         key=key,
         environ={name: value for name, value in environ.items() if value},
-        cwd="/home/me/work",
+        cwd="/home/me/study",
         configured_id=configured,
     )
 
 
 def test_a_notebook_has_one_sandbox_and_one_interpreter_for_ever() -> None:
     """Another server, another connection file: the notebook's path decides."""
-    one = pick("/home/me/work/My Study.ipynb")
-    two = pick("/home/me/work/My Study.ipynb", connection_file="/run/kernel-2.json", key=b"z")
+    one = pick("/home/me/study/My Study.ipynb")
+    two = pick("/home/me/study/My Study.ipynb", connection_file="/run/kernel-2.json", key=b"z")
 
     assert (one.sandbox_id, one.kernel_id) == (two.sandbox_id, two.kernel_id)
     assert one.spare_kernel_id != two.spare_kernel_id
@@ -42,10 +42,10 @@ def test_notebooks_of_one_name_in_two_folders_are_two() -> None:
 
 
 def test_a_relative_path_is_completed_with_the_notebooks_folder() -> None:
-    assert pick("work/x.ipynb") == pick("/home/me/work/x.ipynb")
+    assert pick("study/x.ipynb") == pick("/home/me/study/x.ipynb")
 
 
-@pytest.mark.parametrize("session_name", ["", "console-1-8f2c", "/home/me/work/console-1-8f2c"])
+@pytest.mark.parametrize("session_name", ["", "console-1-8f2c", "/home/me/study/console-1-8f2c"])
 def test_what_belongs_to_no_file_gets_a_sandbox_that_ends_with_the_kernel(
     session_name: str,
 ) -> None:
