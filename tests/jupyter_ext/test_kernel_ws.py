@@ -46,3 +46,26 @@ async def test_the_users_own_class_is_respected(start_server):
     name = f"{ZMQChannelsWebsocketConnection.__module__}.ZMQChannelsWebsocketConnection"
     async with start_server(f"--ServerApp.{key}={name}") as server:
         assert server.app.web_app.settings[key] is ZMQChannelsWebsocketConnection
+
+
+async def test_a_message_that_comes_again_is_dropped(start_server, monkeypatch):
+    """A relay's successor sends again what was in flight; the page sees each message once."""
+    async with start_server() as server:
+        kernel_id = await server.start_kernel()
+        _, client = await server.execute(kernel_id, "1")
+        (connection,) = SandboxKernelWebsocketConnection._open_sockets
+        passed = []
+        monkeypatch.setattr(
+            ZMQChannelsWebsocketConnection,
+            "handle_outgoing_message",
+            lambda self, stream, message: passed.append(message),
+        )
+        session = connection.session
+        first = [b"topic", *session.serialize(session.msg("status"))]
+        second = [b"topic", *session.serialize(session.msg("status"))]
+
+        for each in (first, second, first, [b"no message"], second):
+            connection.handle_outgoing_message("iopub", each)
+
+        assert passed == [first, second, [b"no message"]]
+        client.close()

@@ -154,6 +154,9 @@ class Kernel:
         self.requests: dict[str, Request] = {}
         self.log: list[Message] = []
         self.strays: list[Message] = []
+        self.repeats: list[Message] = []
+        """Messages whose id had been received before; a relay's successor may send such."""
+        self._seen: set[tuple[str, str]] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -238,6 +241,11 @@ class Kernel:
         messages = self.connection.receive(timeout)
         for message in messages:
             message["at"] = time.monotonic()
+            key = (message["channel"], message["header"]["msg_id"])
+            if key in self._seen:
+                self.repeats.append(message)
+                continue
+            self._seen.add(key)
             self.log.append(message)
             request = self.requests.get(message["parent_header"].get("msg_id", ""))
             if request is None:
