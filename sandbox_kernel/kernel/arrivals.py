@@ -101,7 +101,11 @@ class Arrivals:
         self.is_ready = is_ready
 
     def take(self, record: Record) -> None:
-        """Pass a record on, or note why not; nothing the sandbox sends raises."""
+        """Pass a record on, or note why not; nothing the sandbox sends raises.
+
+        That holds for faults of the judging code too: a record that ended this relay would be read
+        again by the next one, and end that as well.
+        """
         try:
             if record.channel is Channel.STREAM:
                 self._take_text(record)
@@ -110,6 +114,11 @@ class Arrivals:
                 self._take_message(record)
         except Refused as reason:
             self._notes.add(f"a message of the sandbox on {record.channel.name.lower()}: {reason}")
+        except Exception as error:  # noqa: BLE001  see above
+            self._notes.add(
+                f"a message of the sandbox on {record.channel.name.lower()}:"
+                f" it could not be judged ({type(error).__name__})"
+            )
 
     def _take_message(self, record: Record) -> None:
         channel, parts = record.channel, record.parts
@@ -194,6 +203,8 @@ class Arrivals:
                 )
         except Refused as reason:
             self._notes.add(f"text of the sandbox: {reason}")
+        except Exception as error:  # noqa: BLE001  as in `take`
+            self._notes.add(f"text of the sandbox: it could not be judged ({type(error).__name__})")
 
     # --- iopub --------------------------------------------------------------------------------
 

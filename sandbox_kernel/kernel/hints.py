@@ -23,7 +23,8 @@ _NETWORK_WORDS = (
     "name resolution",
     "nodename nor servname",
 )
-_ERRNO = re.compile(r"\[Errno (\d+)\]")
+# The text is the sandbox's: of digits without end `int` would make an error.
+_ERRNO = re.compile(r"\[Errno ([0-9]{1,6})\]")
 _PATH = re.compile(r"""['"](/[^'"\n]*)['"]""")
 # The sandbox's own folders, whose files never come from the host.
 _INSIDE = ("/workspace", "/home/user", "/tmp", "/usr", "/etc", "/proc", "/dev", "/sys", "/opt")  # noqa: S108

@@ -198,6 +198,26 @@ def test_the_shown_code_is_the_clients_own(bench: Bench) -> None:
     assert bench.notes.count == 1
 
 
+def test_a_fault_of_the_judging_code_costs_one_record(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record is noted and dropped: a relay that ended would leave it to its successor."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Policy, "publish", fail)
+        bench.message(Channel.IOPUB, "clear_output", {})
+        bench.take(Channel.STREAM, b"stdout", b"{}", b"lost")
+        bench.arrivals.flush()
+    bench.message(Channel.IOPUB, "clear_output", {})
+
+    assert [kind for _, kind, _, _ in bench.sockets.sent] == ["clear_output"]
+    assert bench.notes.count == 2
+    assert all("ZeroDivisionError" in text for text in bench.notes.last(2))
+
+
 def test_a_flood_of_refusals_costs_no_memory(bench: Bench) -> None:
     for _ in range(1000):
         bench.message(Channel.IOPUB, "evil", {})

@@ -130,6 +130,13 @@ def test_duplicate_keys_show_clients_what_was_judged(forger: Kernel) -> None:
     assert cell.kinds == ["busy", "execute_input", "idle"]
 
 
+def test_an_error_number_without_end_is_an_error_like_others(forger: Kernel) -> None:
+    cell = forger.cell("raise OSError('[Errno ' + '9' * 5000 + ']')")
+
+    assert cell.content["ename"] == "OSError"
+    assert forger.value("1 + 1") == 2
+
+
 def test_broken_framing_ends_the_interpreter_and_says_so(kernel: Kernel) -> None:
     """After a broken record nothing can be understood; the cell learns why."""
     cell = kernel.cell("import os; os.write(get_ipython().kernel.pipe._out_fd, b'\\xff' * 64)")
