@@ -111,6 +111,8 @@ class Lost:
     broken: bool
     error: SandboxError | None = None
     """What the runtime answered, where it did."""
+    unreadable: bool = False
+    """Whether what the interpreter wrote cannot be understood: no other connection could either."""
 
 
 Event = Started | Attached | Record | Ended | Superseded | Lost
@@ -423,7 +425,8 @@ class Link:
                 elif kind is not FrameKind.WELCOME:
                     raise ProtocolViolationError(f"frame {kind.name} from the runtime")
         except SandboxError as error:
-            events.append(self._lose(error.message, broken=False))
+            self.close()
+            events.append(Lost(error.message, broken=False, unreadable=True))
         return events
 
     def _data(self, payload: memoryview, events: list[Event]) -> None:

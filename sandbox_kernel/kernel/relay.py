@@ -13,7 +13,7 @@ from typing import Any
 
 import zmq
 
-from sandbox_kernel.errors import ContainerUnavailableError
+from sandbox_kernel.errors import ContainerUnavailableError, SandboxError
 from sandbox_kernel.kernel.arrivals import Arrivals
 from sandbox_kernel.kernel.hints import Facts, death
 from sandbox_kernel.kernel.hostcells import Commands
@@ -30,6 +30,7 @@ from sandbox_kernel.kernel.link import (
     Record,
     Started,
     Superseded,
+    end_kernel,
 )
 from sandbox_kernel.kernel.notes import Notes
 from sandbox_kernel.kernel.outputs import KeptOutputs
@@ -590,6 +591,15 @@ class Relay:
             self.exit_code = 0
         elif not (lost.broken and self._try_again()):
             self._die(f"The interpreter cannot be reached: {lost.reason}.", [], _CODE_DEAD)
+        if lost.unreadable:
+            self._end_unreadable()
+
+    def _end_unreadable(self) -> None:
+        """End an interpreter whose output is broken; the next relay would read the same bytes."""
+        try:
+            end_kernel(self.link.endpoint, self.link.request.kernel_id, grace=_END_GRACE)
+        except SandboxError as error:
+            sys.stderr.write(f"sandbox kernel: the interpreter could not be ended: {error}\n")
 
     def _try_again(self) -> bool:
         """Plan to reconnect; False when that was tried often enough."""

@@ -3,8 +3,12 @@ so the relay must hold.  Each forgery is sent from inside a running cell."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from sandbox_kernel.manager.manager import Manager
+from tests.kernel.conftest import RelayConnection
 from tests.support.kernel_driver import Kernel, Request
 
 FORGE = """
@@ -144,3 +148,21 @@ def test_broken_framing_ends_the_interpreter_and_says_so(kernel: Kernel) -> None
     assert cell.status == "error"
     assert cell.content["ename"] == "InterpreterDied"
     assert "record" in cell.content["evalue"]
+
+
+def test_after_broken_framing_the_next_relay_has_a_fresh_interpreter(
+    start: Callable[..., Kernel],
+) -> None:
+    """What cannot be understood goes with the interpreter; the notebook is usable again."""
+    kernel = start(SANDBOX_ID="broken-framing", JPY_SESSION_NAME="/x/broken.ipynb")
+    connection = kernel.connection
+    assert isinstance(connection, RelayConnection)
+    kernel.cell("x = 1")
+    kernel.cell("import os; os.write(get_ipython().kernel.pipe._out_fd, b'\\xff' * 64)")
+    connection.wait_until_ended()
+    connection.start_again()
+    kernel.become_ready()
+
+    assert kernel.value("'x' in globals()") is False
+    kernel.close()
+    Manager().destroy("broken-framing")
