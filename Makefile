@@ -29,7 +29,7 @@ run: $(VENV)/.examples
 	   test -e $(EXAMPLES)/$${file##*/} || cp $$file $(EXAMPLES)/; \
 	 done
 	$(BIN)/jupyter sandbox doctor
-	$(BIN)/jupyter lab $(AS_ROOT) $(LAB_ARGS) $(EXAMPLES)/sales.ipynb
+	cd $(EXAMPLES) && PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab $(AS_ROOT) $(LAB_ARGS) sales.ipynb
 
 test: lint types
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

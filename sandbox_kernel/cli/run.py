@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import nbformat
-from jupyter_client.kernelspec import NoSuchKernel
+from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
@@ -31,17 +31,14 @@ _START_TIMEOUT = 180
 def run(arguments: Namespace) -> int:
     """Execute the notebook; fails when a cell does."""
     source = Path(arguments.notebook).absolute()
+    _check_target(arguments)
+    _check_kernel(arguments.kernel)
     notebook = _read(source)
     environment = _environment(arguments)
     failure, code = "", OK
     with _Progress(notebook, quiet=arguments.quiet or arguments.json) as progress:
         try:
             asyncio.run(_execute(notebook, source.parent, arguments, environment, progress))
-        except NoSuchKernel as error:
-            raise SandboxConfigurationError(
-                f"Jupyter knows no kernel {arguments.kernel!r}.",
-                hint="Run: jupyter sandbox kernelspec install",
-            ) from error
         except CellExecutionError as error:
             failure, code = f"{progress.where}: {error.ename}: {error.evalue}", FAILED
         except CellTimeoutError:
@@ -108,6 +105,33 @@ async def _execute(
     finally:
         kernel.stop_channels()
         await manager.shutdown_kernel()
+
+
+def _check_target(arguments: Namespace) -> None:
+    """Refuse a target that cannot be written before the work is done."""
+    if not arguments.output:
+        return
+    folder = Path(arguments.output).absolute().parent
+    if not folder.is_dir():
+        raise SandboxConfigurationError(
+            f"The folder {folder} of --output does not exist.", hint="Create it first."
+        )
+
+
+def _check_kernel(name: str) -> None:
+    """Refuse a kernel that would run the cells on the host: `run` promises a sandbox."""
+    try:
+        spec = KernelSpecManager().get_kernel_spec(name)
+    except NoSuchKernel as error:
+        raise SandboxConfigurationError(
+            f"Jupyter knows no kernel {name!r}.", hint="Run: jupyter sandbox kernelspec install"
+        ) from error
+    if "sandbox_kernel.kernel.launch" not in spec.argv:
+        raise SandboxConfigurationError(
+            f"The kernel {name!r} does not run in a sandbox; nothing was run.",
+            hint="Use a kernel of 'jupyter sandbox kernelspec install', or 'jupyter execute'"
+            " to run the notebook on this machine itself.",
+        )
 
 
 def _read(path: Path) -> nbformat.NotebookNode:

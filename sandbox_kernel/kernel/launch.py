@@ -213,10 +213,16 @@ def _facts(running: Running, cwd: str | None) -> Facts:
 def _describe(running: Running) -> list[tuple[str, str]]:
     """Return what is known of the sandbox, for ``%sandbox status``."""
     instance = running.instance
+    limits = [
+        (name, reached)
+        for name, reached in instance.limits.items()
+        if getattr(running.spec.limits, name, None) is not None
+    ]
     return [
         ("sandbox", f"{running.sandbox_id} ({instance.engine})"),
         *instance.isolation.items(),
-        *((f"limit {name}", reached) for name, reached in instance.limits.items()),
+        *((f"limit {name}", reached) for name, reached in limits),
+        *([] if limits else [("limits", "none set")]),
         *(("notice", notice) for notice in running.notices),
     ]
 

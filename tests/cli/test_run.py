@@ -117,6 +117,27 @@ def test_an_unknown_kernel_has_a_hint(sandbox, write):
     assert "kernelspec install" in ended.err
 
 
+def test_a_kernel_of_the_host_is_refused(sandbox, write):
+    """`run` promises a sandbox: a kernelspec that is not ours runs nothing."""
+    path = write("open('ran', 'w')")
+
+    ended = sandbox("run", path, "--kernel", "python3")
+
+    assert ended.code == 2
+    assert "does not run in a sandbox" in ended.err
+    assert not (path.parent / "ran").exists()
+
+
+def test_a_target_that_cannot_be_written_is_refused_first(sandbox, write):
+    """Nothing is run whose outcome would be lost."""
+    path = write("open('ran', 'w')")
+
+    ended = sandbox("run", path, "--output", path.parent / "nowhere" / "done.ipynb")
+
+    assert ended.code == 2
+    assert "does not exist" in ended.err
+
+
 def test_interrupting_a_run_keeps_what_there_is(home, write):
     """Exit code 130, no traceback, and the outputs so far are written."""
     path = write("print('before')", "import time\nopen('/workspace/x', 'w')\ntime.sleep(600)")
