@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["NotANotebookError", "clean_notebook", "is_notebook"]
+__all__ = ["LARGEST_NOTEBOOK", "NotANotebookError", "clean_notebook", "is_notebook"]
+
+LARGEST_NOTEBOOK = 256 << 20
+"""Bytes; a notebook is cleaned in memory, where it takes several times its size."""
 
 
 class NotANotebookError(ValueError):
@@ -43,8 +46,11 @@ def clean_notebook(content: bytes) -> bytes:
         cell_metadata = cell.get("metadata")
         if isinstance(cell_metadata, dict):
             cell_metadata.pop("trusted", None)
-    # Jupyter's own form: indented by one, text as it is, a line feed at the end.
-    text = json.dumps(notebook, ensure_ascii=False, indent=1, allow_nan=False)
+    # Jupyter's own form: indented by one, text as it is, NaN as a word, a line feed at the end.
+    try:
+        text = json.dumps(notebook, ensure_ascii=False, indent=1)
+    except RecursionError as error:
+        raise NotANotebookError("it is not a readable notebook") from error
     return text.encode("utf-8", "surrogatepass") + b"\n"
 
 

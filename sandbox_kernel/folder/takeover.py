@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import BinaryIO
 
 from sandbox_kernel.engines.base import StateLayout
 from sandbox_kernel.engines.remove import remove_tree
@@ -18,7 +19,7 @@ from sandbox_kernel.errors import StorageError, StorageFullError
 from sandbox_kernel.folder.changes import Change, ChangeKind, diff, upper_of
 from sandbox_kernel.folder.layer import FileType
 from sandbox_kernel.folder.ledger import Takeovers
-from sandbox_kernel.folder.notebooks import NotANotebookError, clean_notebook, is_notebook
+from sandbox_kernel.folder.notebooks import LARGEST_NOTEBOOK, clean_notebook, is_notebook
 from sandbox_kernel.folder.selection import Selection
 from sandbox_kernel.folder.walk import LinkInTheWayError, make_parents, open_folder, open_parent
 
@@ -144,8 +145,11 @@ def _decide(change: Change, *, named: bool, links: bool, force: bool) -> Outcome
 def _carry_out(move: _Move, change: Change, folder: Path) -> Outcome:
     try:
         move(change)
-    except (_RefusedError, NotANotebookError) as error:
+    except (_RefusedError, ValueError) as error:
         return Outcome(change=change, status=Status.REFUSED, reason=str(error))
+    except (MemoryError, RecursionError):
+        reason = "it is too large or too deeply nested to be read"
+        return Outcome(change=change, status=Status.REFUSED, reason=reason)
     except LinkInTheWayError:
         reason = "a folder on its way is a link or a file on the host"
         return Outcome(change=change, status=Status.REFUSED, reason=reason)
@@ -212,19 +216,41 @@ class _Move:
             if not stat.S_ISREG(status.st_mode):
                 raise _RefusedError("it is no longer a file in the sandbox")
             with open(os.open(draft, write, 0o600, dir_fd=host), "wb") as copy:
+                # Up to the size seen, so that a program that keeps writing cannot keep us here.
                 if is_notebook(path):
+                    if status.st_size > LARGEST_NOTEBOOK:
+                        most = f"{LARGEST_NOTEBOOK >> 20} MiB"
+                        raise _RefusedError(f"notebooks over {most} are not taken over")
                     copy.write(self._clean(source.read(status.st_size)))
                 else:
-                    # Up to the size seen, so that a program that keeps writing cannot keep us here.
-                    left = status.st_size
-                    while left > 0 and (chunk := source.read(min(_CHUNK, left))):
-                        copy.write(chunk)
-                        left -= len(chunk)
+                    _copy_data(source, copy, status.st_size)
                 copy.flush()
                 os.fchmod(copy.fileno(), _permissions(status, host, name))
                 os.utime(copy.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
                 os.fsync(copy.fileno())
         return status
+
+
+def _copy_data(source: BinaryIO, copy: BinaryIO, size: int) -> None:
+    """Copy what is stored of the first `size` bytes; holes stay holes and fill no disk."""
+    reader = source.fileno()
+    here = 0
+    while here < size:
+        try:
+            here = os.lseek(reader, here, os.SEEK_DATA)
+            end = min(os.lseek(reader, here, os.SEEK_HOLE), size)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole up to the end
+                break
+            raise
+        copy.seek(here)
+        while here < end and (chunk := os.pread(reader, min(_CHUNK, end - here), here)):
+            copy.write(chunk)
+            here += len(chunk)
+        if here < end:  # cut short meanwhile
+            break
+    copy.flush()
+    os.ftruncate(copy.fileno(), min(size, os.fstat(reader).st_size))
 
 
 def _permissions(status: os.stat_result, host: int, name: str) -> int:

@@ -227,6 +227,58 @@ def test_notebooks_are_cleaned(layout, folder, inside):
     assert "'é'" in text
 
 
+def test_one_odd_notebook_keeps_no_other_file_back(layout, folder):
+    """NaN is written as Python and Jupyter write it; what cannot be cleaned is refused alone."""
+    upper = layout.folder / "upper"
+    (upper / "nan.ipynb").write_text('{"cells": [], "metadata": {"x": NaN}, "nbformat": 4}')
+    (upper / "deep.ipynb").write_text("[" * 200_000)
+    (upper / "huge.ipynb").touch()
+    os.truncate(upper / "huge.ipynb", 1 << 40)
+    (upper / "z").write_text("1")
+
+    outcomes = {outcome.change.path: outcome for outcome in apply(layout, folder)}
+
+    assert {path: str(outcome.status) for path, outcome in outcomes.items()} == {
+        "deep.ipynb": "refused",
+        "huge.ipynb": "refused",
+        "nan.ipynb": "applied",
+        "z": "applied",
+    }
+    assert "256 MiB" in outcomes["huge.ipynb"].reason
+    assert '"x": NaN' in (folder / "nan.ipynb").read_text()
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), MemoryError(), RecursionError()])
+def test_a_cleaner_that_fails_refuses_one_file(layout, folder, error):
+    """The files after it are taken over all the same, and no draft stays behind."""
+    (layout.folder / "upper" / "a.ipynb").write_text("{}")
+    (layout.folder / "upper" / "b").write_text("1")
+
+    def fail(content):
+        raise error
+
+    assert statuses(layout, folder, clean=fail) == {"a.ipynb": "refused", "b": "applied"}
+    assert os.listdir(folder) == ["b"]
+
+
+def test_holes_of_a_file_take_no_space_on_the_host(layout, folder):
+    """A file that says it is large fills the disk no more than it does in the sandbox."""
+    size = 1 << 36
+    with open(layout.folder / "upper" / "sparse", "wb") as file:
+        file.write(b"begin")
+        file.seek(1 << 30)
+        file.write(b"middle")
+        file.truncate(size)
+
+    assert statuses(layout, folder) == {"sparse": "applied"}
+    status = (folder / "sparse").stat()
+    assert (status.st_size, status.st_blocks * 512 < 1 << 20) == (size, True)
+    with open(folder / "sparse", "rb") as file:
+        assert file.read(6) == b"begin\0"
+        file.seek(1 << 30)
+        assert file.read(7) == b"middle\0"
+
+
 def test_a_full_disk_leaves_the_old_file(layout, folder, inside, monkeypatch):
     """The new content is complete before it takes the old one's place."""
     (folder / "f").write_text("old")
