@@ -4,8 +4,11 @@ A kernel speaks records on its standard input and output.  What it writes gets a
 relay that comes back reads on from what the last one acknowledged.
 
 Overflow rules: the ring holds `RING` bytes, then the kernel's pipe is not read and the kernel
-waits.  Of input, `MOST_INPUT` bytes may wait for the kernel, then its relay's connection is not
-read; so much only, since the acknowledgements come over the same connection.
+waits.  A relay acknowledges whole records only, so where one has taken everything and the ring is
+full all the same, what it holds is the beginning of a long record: the ring goes on up to
+`LONGEST_RING`, which any record fits in, but only as fast as the relay takes it.  Of input,
+`MOST_INPUT` bytes may wait for the kernel, then its relay's connection is not read; so much only,
+since the acknowledgements come over the same connection.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from sandbox_kernel.errors import (
     ValidationFailedError,
 )
 from sandbox_kernel.wire.codec import dump_json, load_json
+from sandbox_kernel.wire.kernel import MAX_RECORD
 from sandbox_kernel.wire.operations import (
     Empty,
     EndKernelRequest,
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = ["Kernel", "Kernels"]
 
 RING = 64 << 20
+LONGEST_RING = MAX_RECORD + RING
 MOST_INPUT = 256 << 20
 STDERR_KEPT = 4096
 FINISHED_KEPT = 16
@@ -114,6 +119,16 @@ class _Attachment:
         # Orders of a newer relay that we do not know are left alone.
 
     def channel_writable(self) -> None:
+        """Go on sending; the kernel may have waited for it."""
+        self.send()
+        self._kernel.output_taken()
+
+    @property
+    def has_everything(self) -> bool:
+        """Whether the relay has taken all that the ring holds."""
+        return self._sent == self._kernel.ring.end and not self._connection.queued
+
+    def send(self) -> None:
         """Send what the ring holds beyond what was sent, as far as the queue takes it."""
         ring, connection = self._kernel.ring, self._connection
         while self._sent < ring.end and connection.queued < STREAM_MARK:
@@ -156,7 +171,7 @@ class Kernel:
         self.lease = lease
         self.pid = 0
         self.started_at = time.time()
-        self.ring = Ring(RING)
+        self.ring = Ring(LONGEST_RING)
         self.finished = False
         self.input_waiting = 0
         self.attachment: _Attachment | None = None
@@ -170,6 +185,7 @@ class Kernel:
         self._stdin_fd = self._stdout_fd = self._stderr_fd = -1
         self._reading = False
         self._writing = False
+        self._drain_is_due = False
 
     def __repr__(self) -> str:
         return f"<Kernel {self.kernel_id} pid={self.pid} status={self._status}>"
@@ -217,13 +233,21 @@ class Kernel:
 
     # --- output -------------------------------------------------------------------------------
 
+    @property
+    def _room(self) -> int:
+        """How many bytes of output may be read now."""
+        room = RING - len(self.ring)
+        if room <= 0 and self.attachment is not None and self.attachment.has_everything:
+            return self.ring.room
+        return room
+
     def _readable(self, _events: int) -> None:
         if self._read() is None:
             self._close_stdout()
 
     def _read(self) -> int | None:
         """Read once into the ring; None at the end, 0 if nothing can be read now."""
-        size = min(_CHUNK, self.ring.room)
+        size = min(_CHUNK, self._room)
         if size <= 0:
             self._watch_output()
             return 0
@@ -235,12 +259,12 @@ class Kernel:
             return None
         self.ring.append(data)
         if self.attachment is not None:
-            self.attachment.channel_writable()
+            self.attachment.send()
         self._watch_output()
         return len(data)
 
     def _watch_output(self) -> None:
-        wanted = self._stdout_fd >= 0 and self.running and self.ring.room > 0
+        wanted = self._stdout_fd >= 0 and self.running and self._room > 0
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
@@ -251,17 +275,27 @@ class Kernel:
     def acknowledge(self, offset: int) -> None:
         """Forget output that a relay has taken over."""
         self.ring.release(offset)
+        self.output_taken()
+
+    def output_taken(self) -> None:
+        """Read on, if the ring was full and is not any more."""
         if self.running:
             self._watch_output()
-        elif self._stdout_fd >= 0:
+        else:
+            self._drain_soon()
+
+    def _drain_soon(self) -> None:
+        if self._stdout_fd >= 0 and not self._drain_is_due:
+            self._drain_is_due = True
             self.table.loop.call_soon(self._drain)
 
     def _drain(self) -> None:
         """After the end: read once per turn what the interpreter had left in its pipe."""
-        if self._stdout_fd < 0 or self.ring.room <= 0:
+        self._drain_is_due = False
+        if self._stdout_fd < 0 or self._room <= 0:
             return
         if self._read():
-            self.table.loop.call_soon(self._drain)
+            self._drain_soon()
         else:
             self._close_stdout()
 
@@ -421,7 +455,7 @@ class Kernel:
             return
         self.finished = True
         if self.attachment is not None:
-            self.attachment.channel_writable()
+            self.attachment.send()
         self.table.ended(self)
 
     def exit_event(self) -> dict[str, Any]:

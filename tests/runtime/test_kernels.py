@@ -17,9 +17,10 @@ from sandbox_kernel.errors import (
     KernelNotFoundError,
     ValidationFailedError,
 )
+from sandbox_kernel.wire.kernel import MAX_RECORD, RecordReader
 from sandbox_kernel.wire.rpc import FrameKind
 from tests.runtime.conftest import Start
-from tests.support.runtime_child import Channel, Client, RuntimeChild
+from tests.support.runtime_child import DEADLINE, Channel, Client, RuntimeChild
 
 FAKE = [sys.executable, "-I", "-S", str(Path(__file__).parents[1] / "support" / "fake_kernel.py")]
 RING = 64 << 20
@@ -182,11 +183,32 @@ def test_a_slow_relay_can_be_superseded(runtime: RuntimeChild, channel: Channel)
 
 
 def test_a_full_ring_blocks_the_kernel_and_loses_nothing(
-    runtime: RuntimeChild, channel: Channel
+    runtime: RuntimeChild, channel: Channel, kernel: Any
 ) -> None:
-    """At 64 MiB unacknowledged the kernel waits; acknowledging lets it go on."""
-    size = RING + (20 << 20)
-    channel.input(b"block %d\n" % size)
+    """With 64 MiB that nobody has taken the kernel waits; a relay lets it go on."""
+    blocks = 84
+    channel.input(b"block 999987\n" * blocks + b"echo all\n")
+    channel.client.close()
+    writer = psutil.Process(kernel.pid)
+    deadline = time.monotonic() + DEADLINE
+    while writer.io_counters().write_chars < RING - 1_000_000:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.3)
+    # What the pipe holds comes on top.
+    assert writer.io_counters().write_chars <= RING + (2 << 20)
+
+    second = attach(runtime)
+    assert drop_until(second, b"all\n") == 6 + blocks * 1_000_000 + 4
+    second.ack(second.end)
+    second.input(b"echo on\n")
+    second.read_until(b"on\n")
+    second.client.close()
+
+
+def test_what_a_relay_takes_and_never_acknowledges_has_a_bound(channel: Channel) -> None:
+    """The largest record and the ring's own size; acknowledging lets the kernel go on."""
+    channel.input(b"block 80000000\n" * 5)
     received, quiet = 6, False
     while not quiet:
         try:
@@ -194,15 +216,55 @@ def test_a_full_ring_blocks_the_kernel_and_loses_nothing(
             received, channel.offset, channel.data = channel.end, channel.end, b""
         except TimeoutError:
             quiet = True
-    assert received == RING
+    assert received == MAX_RECORD + RING
 
     channel.ack(received)
-    channel.read_until(b"end of block\n")
-
-    assert channel.end == 6 + size + len(b"end of block\n")
-    channel.ack(channel.end)
     channel.input(b"echo on\n")
-    channel.read_until(b"on\n")
+    drop_until(channel, b"on\n")
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["living", "ended"])
+@pytest.mark.parametrize("begins_alone", [False, True], ids=["attached", "detached"])
+def test_a_record_longer_than_the_ring_arrives_whole(
+    runtime: RuntimeChild, channel: Channel, kernel: Any, *, begins_alone: bool, ends: bool
+) -> None:
+    """A relay that acknowledges whole records only gets it, also one that comes later."""
+    channel.ack(6)
+    channel.input(b"record %d\n" % (RING + (6 << 20)) + (b"exit 0\n" if ends else b""))
+    if begins_alone:
+        channel.client.close()
+        time.sleep(0.3)
+        channel = attach(runtime)
+        assert channel.info.acked == 6  # type: ignore[attr-defined]
+    reader = RecordReader(6)
+    records = []
+    skipped = 0 if begins_alone else 6
+    channel.data, channel.offset = channel.data[skipped:], 6
+    while not records:
+        channel.step()
+        records = reader.feed(channel.data)
+        channel.offset, channel.data = channel.end, b""
+    [(_, _, [part])] = records
+    assert len(part) == RING + (6 << 20)
+
+    channel.ack(reader.offset)
+    if ends:
+        channel.read_until(b"last words\n")
+        assert channel.event()["exit_code"] == 0
+    else:
+        channel.input(b"echo on\n")
+        channel.read_until(b"on\n")
+    channel.client.close()
+
+
+def drop_until(channel: Channel, wanted: bytes) -> int:
+    """Read on without keeping what was read; return the offset after it."""
+    while wanted not in channel.data:
+        channel.step()
+        kept = len(wanted) - 1
+        if wanted not in channel.data and len(channel.data) > kept:
+            channel.offset, channel.data = channel.end - kept, channel.data[-kept:]
+    return channel.end
 
 
 def test_acknowledging_what_was_not_sent_is_a_violation(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -28,6 +29,9 @@ def main() -> None:
         elif word == b"block":
             size = int(rest)
             write_all(b"B" * size + b"end of block\n")
+        elif word == b"record":
+            size = int(rest)
+            write_all(struct.pack(">IBBHI", 4 + size, 4, 0, 1, size) + b"R" * size)
         elif word == b"count":
             write_all(b"%d\n" % len(sys.stdin.buffer.read(int(rest))))
         elif word == b"env":
