@@ -114,6 +114,8 @@ def _line(what: str, change: layer.Change, remark: str) -> str:
             path += f" -> {printable(change.target or '')}"
         case layer.FileType.FILE if change.kind is not layer.ChangeKind.DELETED:
             details.append(size_text(change.size))
+    if change.host_entries:
+        details.append(f"with {change.host_entries} in it on the host")
     if remark:
         details.append(printable(remark))
     return f"{what:<12}  {path}" + (f"  ({', '.join(details)})" if details else "")
@@ -128,4 +130,5 @@ def _change_facts(change: layer.Change) -> dict[str, Any]:
         "target": change.target,
         "conflict": change.conflict,
         "problem": change.problem,
+        "host_entries": change.host_entries,
     }

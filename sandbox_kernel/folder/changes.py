@@ -22,6 +22,7 @@ __all__ = ["Change", "ChangeKind", "diff", "folder_of", "upper_of"]
 # Every path is walked from the top, so depth costs its square; no real project comes near this.
 _DEEPEST = 200
 _CHUNK = 1 << 20
+_CHANGED = "changed on the host since"
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -54,6 +55,10 @@ class Change:
         How the host's file has changed since the sandbox made its own, or empty.
     problem : str
         Why it can never be taken over, or empty.
+    host_entries : int
+        How many files and folders of the host go with a folder that was deleted or replaced.
+    takes_hidden : bool
+        Whether hidden ones may be among them; such a folder goes only when it is named itself.
     """
 
     path: str
@@ -63,6 +68,8 @@ class Change:
     target: str | None = None
     conflict: str = ""
     problem: str = ""
+    host_entries: int = 0
+    takes_hidden: bool = False
 
     @property
     def is_hidden(self) -> bool:
@@ -103,8 +110,8 @@ def diff(layout: StateLayout, folder: Path) -> list[Change]:
     -------
     list of Change
         By path, a folder before what is in it.  Contents and permission bits of files count,
-        times and owners do not; a folder is only listed when it appeared, went, or took the place
-        of something else.
+        times and owners do not; a folder is only listed when it appeared, went, took the place of
+        something else, or cannot be looked into.
 
     Raises
     ------
@@ -133,20 +140,28 @@ def _compare(upper_root: int, host_root: int, takeovers: Takeovers) -> Iterator[
             try:
                 upper = stack.enter_context(open_parent(upper_root, (*parts, "")))
                 names = os.listdir(upper)
+                host = _enter_host(stack, host_root, parts)
             except (LinkInTheWayError, FileNotFoundError, PermissionError):
+                if not parts:
+                    raise
                 continue  # changed by the running sandbox meanwhile
-            host = _enter_host(stack, host_root, parts)
             for name in names:
-                entry = read_entry(upper, name)
-                below = read_entry(host, name) if host is not None else None
-                if entry is None:
-                    continue
                 path = "/".join((*parts, name))
-                change = _judge(path, entry, below, upper=upper, host=host, takeovers=takeovers)
+                try:
+                    entry = read_entry(upper, name)
+                    below = read_entry(host, name) if host is not None else None
+                    if entry is None:
+                        continue
+                    change = _judge(path, entry, below, upper=upper, host=host, takeovers=takeovers)
+                except (FileNotFoundError, PermissionError):
+                    if not parts:
+                        raise
+                    continue
                 if change is not None:
                     yield change
                 is_too_deep = len(parts) >= _DEEPEST
-                if entry.type is FileType.FOLDER and not entry.problem and not is_too_deep:
+                is_readable = not entry.problem and not (below is not None and below.problem)
+                if entry.type is FileType.FOLDER and is_readable and not is_too_deep:
                     pending.append(((*parts, name), entry.is_opaque))
             if is_opaque and host is not None:
                 yield from _hidden_by_opaque(parts, set(names), upper, host)
@@ -173,23 +188,22 @@ def _judge(
     if entry.is_whiteout:
         if below is None or host is None:
             return None
-        conflict = _changed_since(host, name, below, made_at_ns(upper, name))
-        return Change(
-            path=path,
-            kind=ChangeKind.DELETED,
-            type=below.type,
-            size=_size(below),
-            target=below.target,
-            conflict=conflict,
-        )
+        return _deletion(path, below, host, made_at_ns(upper, name))
 
     kind = _kind(name, upper, host, entry, below)
     if kind is None or takeovers.covers(path, entry.status):
         return None
     conflict = ""
+    fate = _Fate()
     if below is not None and host is not None:
-        if not takeovers.left_host(path, below.status):
-            conflict = _changed_since(host, name, below, made_at_ns(upper, name))
+        if kind is ChangeKind.TYPE_CHANGED:
+            fate = _look_through(host, name, below, made_at_ns(upper, name))
+        if takeovers.left_host(path, below.status):
+            pass
+        elif kind is ChangeKind.TYPE_CHANGED:
+            conflict = fate.conflict
+        else:
+            conflict = _changed_since(below, made_at_ns(upper, name))
     elif entry.was_copied_up and entry.type is FileType.FILE:
         conflict = "deleted on the host since"
     return Change(
@@ -199,7 +213,23 @@ def _judge(
         size=_size(entry),
         target=entry.target,
         conflict=conflict,
-        problem=entry.problem or _problem(entry, depth=path.count("/")),
+        problem=entry.problem or _problem(entry, below, depth=path.count("/")),
+        host_entries=fate.entries,
+        takes_hidden=fate.takes_hidden,
+    )
+
+
+def _deletion(path: str, below: Entry, host: int, moment_ns: int) -> Change:
+    fate = _look_through(host, path.rsplit("/", 1)[-1], below, moment_ns)
+    return Change(
+        path=path,
+        kind=ChangeKind.DELETED,
+        type=below.type,
+        size=_size(below),
+        target=below.target,
+        conflict=fate.conflict,
+        host_entries=fate.entries,
+        takes_hidden=fate.takes_hidden,
     )
 
 
@@ -212,7 +242,7 @@ def _kind(
         return ChangeKind.TYPE_CHANGED
     match entry.type:
         case FileType.FOLDER:
-            return None
+            is_same = not entry.problem and not below.problem
         case FileType.LINK:
             is_same = entry.target == below.target
         case FileType.SPECIAL:
@@ -226,9 +256,11 @@ def _kind(
     return None if is_same else ChangeKind.MODIFIED
 
 
-def _problem(entry: Entry, *, depth: int) -> str:
+def _problem(entry: Entry, below: Entry | None, *, depth: int) -> str:
     if entry.type is FileType.SPECIAL:
         return "pipes, sockets and devices are not taken over"
+    if entry.type is FileType.FOLDER and below is not None and below.problem:
+        return "the host's folder may not be read"
     if depth >= _DEEPEST:
         return "it is nested too deep"
     return ""
@@ -246,30 +278,50 @@ def _hidden_by_opaque(
     for name in os.listdir(host):
         below = read_entry(host, name) if name not in names else None
         if below is not None:
-            yield Change(
-                path="/".join((*parts, name)),
-                kind=ChangeKind.DELETED,
-                type=below.type,
-                size=_size(below),
-                target=below.target,
-                conflict=_changed_since(host, name, below, replaced_at),
-            )
+            yield _deletion("/".join((*parts, name)), below, host, replaced_at)
 
 
-def _changed_since(host: int, name: str, below: Entry, moment_ns: int) -> str:
-    """Say whether the host's file, or anything in the host's folder, is newer than a moment.
+@dataclass(kw_only=True)
+class _Fate:
+    """What goes with the host's entry when it is deleted or replaced."""
+
+    conflict: str = ""
+    entries: int = 0
+    takes_hidden: bool = False
+
+
+def _look_through(host: int, name: str, below: Entry, moment_ns: int) -> _Fate:
+    """Look at the host's entry, and in a folder at everything below it."""
+    fate = _Fate(conflict=_changed_since(below, moment_ns))
+    if below.type is not FileType.FOLDER:
+        return fate
+
+    def miss(_: OSError) -> None:
+        # Nobody can say what is in there, so it counts as worth keeping.
+        fate.takes_hidden = True
+        fate.conflict = fate.conflict or "a folder in it may not be read on the host"
+
+    walk = os.fwalk(name, dir_fd=host, follow_symlinks=False, onerror=miss)
+    for _, folders, files, descriptor in walk:
+        for child in (*folders, *files):
+            fate.entries += 1
+            fate.takes_hidden = fate.takes_hidden or child.startswith(".")
+            try:
+                status = os.stat(child, dir_fd=descriptor, follow_symlinks=False)
+            except OSError as error:
+                miss(error)
+                continue
+            if status.st_ctime_ns > moment_ns:
+                fate.conflict = _CHANGED
+    return fate
+
+
+def _changed_since(below: Entry, moment_ns: int) -> str:
+    """Say whether the host's entry is newer than a moment.
 
     The inode's change time counts: unlike the modification time no program sets it back.
     """
-    if below.status.st_ctime_ns > moment_ns:
-        return "changed on the host since"
-    if below.type is FileType.FOLDER:
-        for _, folders, files, descriptor in os.fwalk(name, dir_fd=host, follow_symlinks=False):
-            for child in (*folders, *files):
-                status = os.stat(child, dir_fd=descriptor, follow_symlinks=False)
-                if status.st_ctime_ns > moment_ns:
-                    return "changed on the host since"
-    return ""
+    return _CHANGED if below.status.st_ctime_ns > moment_ns else ""
 
 
 def _same_content(upper: int, host: int, name: str) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sandbox_kernel.engines.base import StateLayout
 from sandbox_kernel.engines.remove import remove_tree
-from sandbox_kernel.errors import SandboxRunningError, ValidationFailedError
+from sandbox_kernel.errors import SandboxRunningError, StorageError, ValidationFailedError
 from sandbox_kernel.folder.changes import Change, diff, upper_of
 from sandbox_kernel.folder.layer import FileType, read_entry
 from sandbox_kernel.folder.ledger import Takeovers
@@ -50,17 +50,22 @@ def discard(
     ValidationFailedError
         A path names no change, or cannot be dropped by itself; nothing was removed.
     StorageError
-        The folder or the layer cannot be read.
+        The folder or the layer cannot be read.  The whole layer goes without being read; what was
+        removed is then not told.
     """
     if _is_running(layout):
         raise SandboxRunningError(sandbox_id, "discard changes")
     names = None if paths is None else list(paths)
-    changes = Selection(names).of(diff(layout, folder))
     if names is None:
+        try:
+            changes = diff(layout, folder)
+        except StorageError:
+            changes = []  # the layer can go all the same, unseen
         if layout.folder.is_dir():
             with open_folder(layout.root) as root:
                 remove_tree(root, layout.folder.name)
         return changes
+    changes = Selection(names).of(diff(layout, folder))
     with open_folder(upper_of(layout)) as upper:
         chosen = [split_path(name) for name in names]
         for parts in chosen:

@@ -75,6 +75,8 @@ def read_entry(parent: int, name: str) -> Entry | None:
         return None
     is_folder = stat.S_ISDIR(mode)
     problem = ""
+    if is_folder and not os.access(name, os.R_OK | os.X_OK, dir_fd=parent, effective_ids=True):
+        problem = "it may not be read"
     if marks is None:
         marks = {}
         problem = "it may not be read" if is_folder else ""

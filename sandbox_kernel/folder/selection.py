@@ -29,6 +29,10 @@ class Selection:
         self.is_explicit = paths is not None
         self._paths = [split_path(path) for path in paths or ()]
 
+    def names(self, path: str) -> bool:
+        """Whether this very path was named, not only a folder above it."""
+        return tuple(path.split("/")) in self._paths
+
     def of(self, changes: list[Change]) -> list[Change]:
         """Return the chosen ones in their order.
 

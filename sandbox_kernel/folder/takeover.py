@@ -87,7 +87,8 @@ def apply(
         The notebook's folder on the host.
     paths : iterable of str, optional
         Paths of changes, or folders that hold some.  None is every change but hidden files, which
-        must be named because they configure tools such as git and editors.
+        must be named because they configure tools such as git and editors.  A folder of the host
+        with hidden files in it is deleted or replaced only when named itself.
     links : bool
         Take symbolic links over, as links.
     force : bool
@@ -119,20 +120,23 @@ def apply(
         move = _Move(upper, host, clean, takeovers)
         try:
             for change in changes:
-                outcome = _decide(change, named=selection.is_explicit, links=links, force=force)
+                outcome = _decide(change, selection, links=links, force=force)
                 outcomes.append(outcome or _carry_out(move, change, folder))
         finally:
             takeovers.save()
     return outcomes
 
 
-def _decide(change: Change, *, named: bool, links: bool, force: bool) -> Outcome | None:
+def _decide(change: Change, selection: Selection, *, links: bool, force: bool) -> Outcome | None:
     """Return why a change shall not be taken over, or None."""
     if change.problem:
         return Outcome(change=change, status=Status.REFUSED, reason=change.problem)
-    if change.is_hidden and not named:
+    if change.is_hidden and not selection.is_explicit:
         reason = "hidden files are taken over only when named"
         return Outcome(change=change, status=Status.SKIPPED, reason=reason)
+    if change.takes_hidden and not selection.names(change.path):
+        reason = "hidden files of the host would go with it; name this path to apply it"
+        return Outcome(change=change, status=Status.REFUSED, reason=reason)
     is_new_link = change.type is FileType.LINK and change.kind is not ChangeKind.DELETED
     if is_new_link and not links:
         reason = "symbolic links are taken over only when asked for"

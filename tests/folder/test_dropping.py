@@ -24,6 +24,17 @@ def test_everything_is_dropped(layout, folder, inside):
     assert diff(layout, folder) == []
 
 
+@pytest.mark.parametrize("part", ["d", "."])
+def test_what_cannot_be_read_is_dropped_too(layout, folder, inside, as_ordinary_user, part):
+    """Neither a folder nor the whole layer stays because its permissions hide what is in it."""
+    inside("mkdir d; echo 1 > d/f")
+    (layout.folder / "upper" / part).chmod(0o400)
+
+    as_ordinary_user(discard, layout, folder, sandbox_id="s")
+
+    assert not layout.folder.exists()
+
+
 def test_named_paths_are_dropped(layout, folder, inside):
     """A deletion is undone, an edit is undone, the rest stays."""
     for name in ("edit", "gone", "stay"):

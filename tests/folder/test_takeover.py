@@ -306,3 +306,51 @@ def test_names_with_any_character_arrive(layout, folder):
 
     assert sorted(os.listdir(os.fsencode(folder))) == sorted(names)
     assert diff(layout, folder) == []
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o100, 0o000])
+def test_a_folder_that_may_not_be_read_is_refused_alone(
+    layout, folder, inside, as_ordinary_user, mode
+):
+    """It is shown with its reason, new or not, and what comes after it is taken over."""
+    (folder / "both").mkdir()
+    (folder / "closed").mkdir()
+    inside("mkdir new; for d in both closed new; do echo 1 > $d/f; done; echo 1 > z")
+    for path in (
+        layout.folder / "upper" / "both",
+        layout.folder / "upper" / "new",
+        folder / "closed",
+    ):
+        path.chmod(mode)
+
+    found = as_ordinary_user(diff, layout, folder)
+    assert {c.path: bool(c.problem) for c in found} == {
+        "both": True,
+        "closed": True,
+        "new": True,
+        "z": False,
+    }
+    assert as_ordinary_user(statuses, layout, folder) == {
+        "both": "refused",
+        "closed": "refused",
+        "new": "refused",
+        "z": "applied",
+    }
+
+
+@pytest.mark.parametrize("replace", ["", "; echo 1 > a/sub"])
+def test_hidden_files_of_the_host_go_only_with_a_folder_that_is_named(
+    layout, folder, inside, replace
+):
+    """Deleting or replacing a folder takes no repository along unless the user names the folder."""
+    for name in ("a/sub/.git/config", "a/sub/x", "plain/x"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("1")
+    inside(f"rm -r a/sub plain{replace}")
+
+    assert {c.path: c.host_entries for c in diff(layout, folder)} == {"a/sub": 3, "plain": 1}
+    assert statuses(layout, folder, force=True) == {"a/sub": "refused", "plain": "applied"}
+    assert statuses(layout, folder, ["a"], force=True) == {"a/sub": "refused"}
+    assert (folder / "a/sub/.git/config").exists()
+    assert statuses(layout, folder, ["a/sub"]) == {"a/sub": "applied"}
+    assert not (folder / "a/sub").is_dir()
