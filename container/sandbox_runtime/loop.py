@@ -123,7 +123,8 @@ class Loop:
         for number in numbers:
             callback = self._signals.get(number)
             if callback is not None:
-                callback()
+                # Contained for itself: the pipe must go on being watched.
+                self._call(callback)
 
     def stop(self) -> None:
         """Let `run` return after the present turn."""
@@ -141,7 +142,7 @@ class Loop:
                         callback(events)
                     except Exception:  # noqa: BLE001  one client's trouble must not end the sandbox
                         self._report()
-                        self.remove_if_added(fd)
+                        self._remove_faulty(fd)
             if self._soon:
                 due, self._soon = self._soon, []
                 for each in due:
@@ -172,9 +173,19 @@ class Loop:
             self._report()
 
     def _report(self) -> None:
-        import traceback  # noqa: PLC0415  never needed while all is well
+        try:
+            import traceback  # noqa: PLC0415  never needed while all is well
 
-        self._log(f"fault in the runtime:\n{traceback.format_exc()}")
+            self._log(f"fault in the runtime:\n{traceback.format_exc()}")
+        except Exception:  # noqa: BLE001  a fault that cannot be told must not end the sandbox either
+            return
+
+    def _remove_faulty(self, fd: int) -> None:
+        """Stop watching a descriptor whose callback failed, maybe after closing it."""
+        try:
+            self.remove_if_added(fd)
+        except OSError:
+            return
 
 
 def _ignore(_number: int, _frame: object) -> None:

@@ -237,7 +237,7 @@ def test_a_record_longer_than_the_ring_arrives_whole(
         channel = attach(runtime)
         assert channel.info.acked == 6  # type: ignore[attr-defined]
     reader = RecordReader(6)
-    records = []
+    records: list[Any] = []
     skipped = 0 if begins_alone else 6
     channel.data, channel.offset = channel.data[skipped:], 6
     while not records:

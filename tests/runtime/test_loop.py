@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -65,6 +66,43 @@ def test_a_fault_in_a_callback_is_told_and_contained(loop: Loop, log: list[str])
     assert "ZeroDivisionError" in text
     assert text.count("ValueError: of this descriptor") == 1
     os.close(read)
+    os.close(write)
+
+
+def test_a_fault_that_cannot_be_told_is_contained() -> None:
+    """A log that fails, a descriptor closed before the fault, a signal's callback: all go on."""
+
+    def full(_line: str) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    before = signal.getsignal(signal.SIGUSR1)
+    loop = Loop(full)
+    read, write = os.pipe()
+    os.write(write, b"x")
+    seen: list[int] = []
+
+    def fail(_events: int) -> None:
+        os.close(read)
+        raise ValueError("of this descriptor")
+
+    def signalled() -> None:
+        seen.append(1)
+        if len(seen) == 2:
+            loop.stop()
+        else:
+            loop.call_soon(lambda: os.kill(os.getpid(), signal.SIGUSR1))
+        raise ValueError("of this signal")
+
+    loop.add(read, READ, fail)
+    loop.on_signal(signal.SIGUSR1, signalled)
+    loop.call_soon(lambda: 1 / 0)
+    loop.call_later(0.02, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+    loop.call_later(10, loop.stop)
+    loop.run()
+
+    assert len(seen) == 2
+    signal.signal(signal.SIGUSR1, before)
+    loop.close()
     os.close(write)
 
 

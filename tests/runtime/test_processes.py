@@ -488,6 +488,30 @@ def test_output_waits_for_a_disk_that_refuses(start_runtime: Start, tmp_path: Pa
     assert text == b"".join(b"%d\n" % i for i in range(1, 500_001))
 
 
+def test_a_full_disk_under_the_log_ends_nothing(start_runtime: Start, tmp_path: Path) -> None:
+    """What cannot be told stays untold; output waits, other commands run, and all comes later."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    full = os.open("/dev/full", os.O_WRONLY)
+    runtime = start_runtime(spool_dir=str(disk), stderr=full)
+    os.close(full)
+    with runtime.connect() as client:
+        client.welcome()
+        disk.rmdir()
+        process = start(client, "head -c 3000000 /dev/zero")
+        deadline = time.monotonic() + 20
+        held = 0
+        while not held and time.monotonic() < deadline:
+            held = len(output(client, process, follow=False)[0])
+        assert 0 < held < 3_000_000
+        time.sleep(0.3)
+        assert client.run("echo", "still here")[0] == b"still here\n"
+
+        disk.mkdir()
+
+        assert len(output(client, process, follow=True)[0]) == 3_000_000
+
+
 def test_spool_files_have_no_name(client: Client, runtime: RuntimeChild) -> None:
     """Output on disk is found by nobody and vanishes with the runtime."""
     before = set(Path(runtime.folder).iterdir())

@@ -39,7 +39,14 @@ DEADLINE = 20.0
 class RuntimeChild:
     """A runtime started in `folder`; `stop` ends it."""
 
-    def __init__(self, folder: Path, *, pass_fds: Sequence[int] = (), **config: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        pass_fds: Sequence[int] = (),
+        stderr: int | None = None,
+        **config: Any,
+    ) -> None:
         self.folder = folder
         self.workspace = folder / "workspace"
         self.workspace.mkdir(exist_ok=True)
@@ -81,7 +88,7 @@ class RuntimeChild:
                 pass_fds=(listener.fileno(), read, *pass_fds),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
-                stderr=log,
+                stderr=log if stderr is None else stderr,
                 start_new_session=True,
                 env={"OF_THE_RUNTIME": "must not be seen"},
             )
