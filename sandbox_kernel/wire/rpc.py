@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "INITIAL_CREDIT",
     "MAX_CHANNEL_FRAME",
+    "MAX_FIRST_FRAME",
     "MAX_FRAME",
     "Call",
     "Cancel",
@@ -46,6 +47,9 @@ __all__ = [
 
 MAX_FRAME = 16 << 20
 """Largest frame, in bytes, on a connection that carries calls."""
+
+MAX_FIRST_FRAME = 64 << 10
+"""Largest frame, in bytes, that a server takes from a client it has not welcomed."""
 
 MAX_CHANNEL_FRAME = (256 << 20) + (1 << 16)
 """Largest frame, in bytes, once a connection has become a channel."""
@@ -275,6 +279,7 @@ class ServerConnection(_Connection):
 
     def __init__(self) -> None:
         super().__init__()
+        self._reader.max_frame = MAX_FIRST_FRAME
         self._credit: dict[int, int] = {}
         self._greeted = False
 
@@ -351,6 +356,7 @@ class ServerConnection(_Connection):
     def welcome(self, version: int, sandbox_id: str, incarnation: str) -> bytes:
         """Accept the client."""
         self._state = _State.OPEN
+        self._reader.max_frame = MAX_FRAME
         head = {"version": version, "sandbox_id": sandbox_id, "incarnation": incarnation}
         return _message(FrameKind.WELCOME, 0, head)
 

@@ -12,7 +12,13 @@ from sandbox_kernel import errors
 from sandbox_kernel.wire.kernel import MAX_PARTS, MAX_RECORD, Channel
 from sandbox_kernel.wire.operations import OPERATIONS, Kind, Operation
 from sandbox_kernel.wire.record import RECORDS
-from sandbox_kernel.wire.rpc import INITIAL_CREDIT, MAX_CHANNEL_FRAME, MAX_FRAME, FrameKind
+from sandbox_kernel.wire.rpc import (
+    INITIAL_CREDIT,
+    MAX_CHANNEL_FRAME,
+    MAX_FIRST_FRAME,
+    MAX_FRAME,
+    FrameKind,
+)
 from sandbox_runtime.kernels import LONGEST_RING, RING
 
 PAGE = (Path(str(sandbox_kernel.wire.__file__)).parent / "PROTOCOL.md").read_text()
@@ -71,7 +77,16 @@ def test_every_channel_has_its_number() -> None:
 
 @pytest.mark.parametrize(
     "limit",
-    [MAX_FRAME, MAX_CHANNEL_FRAME, INITIAL_CREDIT, MAX_RECORD, MAX_PARTS, RING, LONGEST_RING],
+    [
+        MAX_FIRST_FRAME,
+        MAX_FRAME,
+        MAX_CHANNEL_FRAME,
+        INITIAL_CREDIT,
+        MAX_RECORD,
+        MAX_PARTS,
+        RING,
+        LONGEST_RING,
+    ],
 )
 def test_every_limit_is_said(limit: int) -> None:
     """Limits are part of the contract."""

@@ -17,6 +17,7 @@ from sandbox_kernel.errors import (
 )
 from sandbox_kernel.wire.rpc import (
     INITIAL_CREDIT,
+    MAX_FIRST_FRAME,
     MAX_FRAME,
     Call,
     Cancel,
@@ -117,6 +118,34 @@ def test_a_frame_too_long_is_refused_before_it_comes() -> None:
     reader = FrameReader()
     with pytest.raises(ProtocolViolationError):
         list(reader.feed((MAX_FRAME + 1).to_bytes(4, "big") + b"\x03\x00\x00\x00\x01"))
+
+
+def test_a_stranger_may_send_little() -> None:
+    """Before the welcome a frame is short; after it, the same size is waited for."""
+    size = MAX_FIRST_FRAME + 1
+    head = encode_frame(FrameKind.CALL, 1)[4:]
+    server = ServerConnection()
+    with pytest.raises(ProtocolViolationError, match=str(size)):
+        list(server.receive(size.to_bytes(4, "big") + head))
+    longest = encode_frame(FrameKind.HELLO, 0, b"x" * (MAX_FIRST_FRAME - 5))
+    assert list(ServerConnection().receive(longest[:-1])) == []
+
+    _, welcomed = open_pair()
+
+    assert list(welcomed.receive(size.to_bytes(4, "big") + head)) == []
+    assert welcomed.missing == size - 5
+
+
+def test_a_long_call_may_follow_the_greeting_at_once() -> None:
+    """What the welcome allows holds for the next frame of the same bytes."""
+    client, server = ClientConnection(), ServerConnection()
+    hello = client.hello("secret", "test")
+    events = server.receive(hello + client.call("exec", {}, b"x" * (1 << 20))[1])
+
+    assert isinstance(next(events), Hello)
+    server.welcome(1, "dev", "abc")
+
+    assert isinstance(next(events), Call)
 
 
 def test_a_reader_says_how_much_it_needs() -> None:
