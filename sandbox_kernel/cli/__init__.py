@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import cast
 
 from sandbox_kernel.cli.parser import parse_arguments
-from sandbox_kernel.cli.report import INTERRUPTED, report_error
+from sandbox_kernel.cli.report import INTERRUPTED, report_error, report_os_error
 from sandbox_kernel.errors import SandboxError
 
 __all__ = ["main"]
@@ -22,17 +23,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv : sequence of str, optional
         The arguments; by default those of the process.
     """
+    _open_closed_streams()
     arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
     module_name, _, function_name = arguments.command.partition(":")
     try:
         module = importlib.import_module(module_name)
         command = cast("Callable[..., int]", getattr(module, function_name))
-        return command(arguments)
+        code = command(arguments)
+        sys.stdout.flush()
     except SandboxError as error:
-        return report_error(error, as_json=arguments.json)
+        try:
+            return report_error(error, as_json=arguments.json)
+        except OSError as second:
+            return report_os_error(second)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has gone, such as head; Python would complain at exit once more.
         sys.stderr.close()
         return 1
+    except OSError as error:
+        return report_os_error(error)
+    return code
+
+
+def _open_closed_streams() -> None:
+    """Put the null device where a standard stream is closed.
+
+    Otherwise the next file that we open gets its number, and is read or written in its place.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number
+    # Python has None for a stream that was closed at its start.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  for good

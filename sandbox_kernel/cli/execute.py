@@ -11,8 +11,9 @@ import threading
 from argparse import Namespace
 from typing import Any
 
-from sandbox_kernel.cli.naming import pairs, sandbox_id_of
-from sandbox_kernel.cli.report import print_json, warn
+from sandbox_kernel.cli.naming import notebook_of, pairs, sandbox_id_of
+from sandbox_kernel.cli.report import print_json, report_os_error, warn
+from sandbox_kernel.client.options import SandboxOptions
 from sandbox_kernel.client.process import Process, ProcessExit, ProcessOutput
 from sandbox_kernel.client.sandbox import Sandbox, get_sandbox
 from sandbox_kernel.errors import (
@@ -43,10 +44,22 @@ def execute(arguments: Namespace) -> int:
         return _report(error, arguments, _NOT_EXECUTABLE)
     except SandboxError as error:
         return _report(error, arguments, _FAILED)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        report_os_error(error)
+        return _FAILED
 
 
 async def _execute(arguments: Namespace) -> int:
-    options = {} if arguments.network is None else {"network": arguments.network}
+    options: SandboxOptions = {}
+    if arguments.network is not None:
+        options["network"] = arguments.network
+    notebook = notebook_of(arguments.sandbox)
+    if notebook is not None:
+        # As its kernel would start it: a folder that cannot be shown is a notice.
+        options["notebook_folder"] = notebook.parent
+        options["folder_required"] = False
     sandbox_id = sandbox_id_of(arguments.sandbox)
     with contextlib.closing(Manager()) as manager:
         return await _in(get_sandbox(sandbox_id, manager=manager, **options), arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxConfigurationError, SandboxNotFoundError
@@ -10,12 +11,30 @@ from sandbox_kernel.errors import SandboxConfigurationError, SandboxNotFoundErro
 if TYPE_CHECKING:
     from sandbox_kernel.manager.manager import Manager, SandboxInfo
 
-__all__ = ["existing", "pairs", "sandbox_id_of"]
+__all__ = ["existing", "notebook_of", "pairs", "sandbox_id_of"]
+
+
+def notebook_of(text: str) -> Path | None:
+    """Return the notebook that is meant, or None for an id.
+
+    Raises
+    ------
+    SandboxConfigurationError
+        It is a path, and there is no notebook.
+    """
+    if not _is_path(text):
+        return None
+    path = Path(os.path.abspath(text))
+    if not path.suffix or not path.is_file():
+        raise SandboxConfigurationError(
+            f"{text!r} is no notebook.", hint="Give a notebook's path, or the id of a sandbox."
+        )
+    return path
 
 
 def sandbox_id_of(text: str) -> str:
     """Return the id, or for the path of a notebook the id of the sandbox its kernel gets."""
-    if os.sep not in text and not text.endswith(".ipynb"):
+    if not _is_path(text):
         return text
     from sandbox_kernel.kernel.identity import choose  # noqa: PLC0415  start-up time
 
@@ -42,6 +61,10 @@ def existing(manager: Manager, text: str) -> SandboxInfo:
     if info is None:
         raise SandboxNotFoundError(sandbox_id)
     return info
+
+
+def _is_path(text: str) -> bool:
+    return os.sep in text or text.endswith(".ipynb")
 
 
 def pairs(settings: list[str]) -> dict[str, str]:

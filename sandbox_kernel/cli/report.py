@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from sandbox_kernel.errors import (
@@ -27,6 +29,7 @@ __all__ = [
     "print_table",
     "printable",
     "report_error",
+    "report_os_error",
     "size_text",
     "time_text",
     "warn",
@@ -66,6 +69,22 @@ def report_error(error: SandboxError, *, as_json: bool) -> int:
         if error.hint:
             print(printable(error.hint, keep="\n"), file=sys.stderr)
     return exit_code_of(error)
+
+
+def report_os_error(error: OSError) -> int:
+    """Print what the system refused, such as output to a full disk, and return the exit code."""
+    reason = error.strerror or str(error)
+    with suppress(OSError):  # standard error may be on that disk too
+        warn(f"{error.filename}: {reason}" if error.filename else reason)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            # What is left cannot be written; Python would try once more at exit, and complain.
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
+    return FAILED
 
 
 def warn(text: str) -> None:
@@ -118,4 +137,7 @@ def time_text(seconds_since_epoch: float | None) -> str:
 
     if seconds_since_epoch is None:
         return "-"
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds_since_epoch))
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds_since_epoch))
+    except (OverflowError, ValueError, OSError):  # no time that a clock shows
+        return "-"

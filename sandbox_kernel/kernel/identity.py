@@ -62,15 +62,15 @@ def choose(
     configured_id : str, optional
         The sandbox that the settings name for every notebook.
     """
-    own = _digest(os.path.abspath(connection_file).encode() + b"\0" + key)
+    own = _digest(_bytes(os.path.abspath(connection_file)) + b"\0" + key)
     notebook = _notebook_path(environ.get("JPY_SESSION_NAME", ""), cwd)
-    kernel_id = f"cf-{own[:16]}" if notebook is None else f"nb-{_digest(notebook.encode())[:16]}"
+    kernel_id = f"cf-{own[:16]}" if notebook is None else f"nb-{_digest(_bytes(notebook))[:16]}"
     named = environ.get("SANDBOX_ID") or configured_id
     if named:
         sandbox_id = named
     elif notebook is not None:
         sandbox_id = "-".join(
-            part for part in ("nb", _slug(notebook), _digest(notebook.encode())[:8]) if part
+            part for part in ("nb", _slug(notebook), _digest(_bytes(notebook))[:8]) if part
         )
     else:
         sandbox_id = f"k-{own[:12]}"
@@ -98,6 +98,11 @@ def _notebook_path(session_name: str, cwd: str) -> str | None:
 def _slug(path: str) -> str:
     stem = os.path.splitext(os.path.basename(path))[0].lower()
     return re.sub(r"[^a-z0-9]+", "-", stem)[:_LONGEST_SLUG].strip("-")
+
+
+def _bytes(path: str) -> bytes:
+    """Return the path as the system has it; not every name of a file is UTF-8."""
+    return path.encode("utf-8", "surrogateescape")
 
 
 def _digest(data: bytes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 
@@ -123,3 +124,30 @@ def test_doctor_names_cause_and_mend(sandbox, monkeypatch):
     assert ended.code == 5
     assert ended.out.splitlines()[0].startswith("BAD   bubblewrap: ")
     assert ended.out.splitlines()[1].startswith("      ")
+
+
+def run_in_shell(script: str) -> subprocess.CompletedProcess[bytes]:
+    words = [sys.executable, "-m", "sandbox_kernel.cli"]
+    return subprocess.run(
+        ["bash", "-c", script.replace("SANDBOX", shlex.join(words))],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("words", ["list", "list --json", "destroy nothing --json"])
+def test_a_full_disk_for_the_output_is_an_error_with_its_reason(home, words):
+    """Also where the output is only written at the end; a traceback helps nobody."""
+    ended = run_in_shell(f"SANDBOX {words} >/dev/full")
+
+    assert ended.returncode == 1
+    assert ended.stderr == b"jupyter sandbox: No space left on device\n"
+
+
+def test_closed_streams_are_the_null_device(home):
+    """No file that the command opens gets the number of a standard stream."""
+    ended = run_in_shell("SANDBOX destroy nothing --yes <&- >&- 2>&-")
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (3, b"", b"")
+    assert run_in_shell("SANDBOX list 2>&-").stdout == b"There are no sandboxes.\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -137,3 +138,39 @@ def test_a_notebooks_path_names_its_sandbox(tmp_path, monkeypatch):
 
     assert sandbox_id_of(str(notebook)) == sandbox_id_of(notebook.name) == served.sandbox_id
     assert sandbox_id_of("my-sandbox") == "my-sandbox"
+
+
+def test_exec_starts_a_notebooks_sandbox_with_the_notebooks_folder(sandbox, tmp_path):
+    """The command may come before the first cell; a name of bytes that are no UTF-8 is a name."""
+    for name in (b"a.ipynb", b"\xff.ipynb"):
+        notebook = tmp_path / "notebooks" / os.fsdecode(name)
+        notebook.parent.mkdir(exist_ok=True)
+        notebook.write_text("{}")
+        ended = sandbox("exec", notebook, "--", "ls", notebook.parent)
+        assert (ended.code, ended.err) == (0, "")
+        assert "a.ipynb" in ended.out
+    assert sandbox("diff", notebook).code == 0
+
+
+@pytest.mark.parametrize("text", ["a.ipynb", "./a", "folder/", "/"])
+def test_exec_starts_nothing_for_a_path_without_a_notebook(sandbox, text, tmp_path, monkeypatch):
+    """A mistyped path is an error, not one more sandbox."""
+    monkeypatch.chdir(tmp_path)
+    ended = sandbox("exec", text, "--", "true")
+
+    assert ended.code == 125
+    assert "is no notebook" in ended.err
+    assert sandbox("list", "--json").json == []
+
+
+def test_exec_ends_when_a_standard_stream_is_missing(command):
+    """A closed input is an empty one, a closed error output loses text, a full one is an error."""
+    line = shlex.join(command)
+    for script, code, out in (
+        (f"{line} cat <&-", 0, b""),
+        (f"{line} sh -c 'echo out; echo err >&2' 2>&-", 0, b"out\n"),
+        (f"{line} echo out >/dev/full", 125, b""),
+    ):
+        ended = subprocess.run(["bash", "-c", script], capture_output=True, timeout=60, check=False)
+        assert (ended.returncode, ended.stdout) == (code, out)
+        assert b"Traceback" not in ended.stderr
