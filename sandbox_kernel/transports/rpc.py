@@ -44,6 +44,9 @@ __all__ = ["RpcChannel", "RpcEventStream", "RpcTransport"]
 _READ_BYTES = 256 << 10
 _CONNECT_TIMEOUT = 10.0
 
+_WELCOME_TIMEOUT = 15.0
+"""Seconds until the runtime must have let us in; on a busy machine a start takes some."""
+
 _SEND_BACKLOG = 1 << 20
 """Bytes that may wait for the socket; past it, senders wait."""
 
@@ -98,7 +101,7 @@ class _Link:
         Raises
         ------
         ContainerUnavailableError
-            Nobody listens, or the runtime ended before it answered.
+            Nobody listens, or the runtime ended before it answered, or it does not answer.
         UnauthorizedError
             Another incarnation listens there by now.
         """
@@ -107,7 +110,17 @@ class _Link:
         client.setblocking(False)
         link = cls(endpoint, client)
         try:
-            await asyncio.shield(link._welcome)
+            await asyncio.wait_for(asyncio.shield(link._welcome), _WELCOME_TIMEOUT)
+        except TimeoutError as error:
+            # Whatever runs inside may have taken from the runtime what it needs to accept us.
+            late = ContainerUnavailableError(
+                endpoint.sandbox_id, f"it lets nobody in since {_WELCOME_TIMEOUT:g} s"
+            )
+            late.hint = (
+                f"If that stays so, 'jupyter sandbox stop {endpoint.sandbox_id}' ends it; the next "
+                "operation starts it again, and files in its workspace are kept."
+            )
+            raise late from error
         except OperationInterruptedError as error:
             reason = "it ended before it answered"
             raise ContainerUnavailableError(endpoint.sandbox_id, reason) from error

@@ -362,6 +362,28 @@ async def test_an_older_incarnation_is_stale(transport):
         await transport.call("process.get", request, incarnation="0" * 16)
 
 
+async def test_a_runtime_that_lets_nobody_in_is_given_up(tmp_path, monkeypatch):
+    """It accepts, or its backlog does, and never answers: an error with a way out, no leak."""
+    monkeypatch.setattr("sandbox_kernel.transports.rpc._WELCOME_TIMEOUT", 0.2)
+    left: asyncio.Queue[object] = asyncio.Queue()
+
+    async def script(peer: Peer) -> None:
+        hello = await peer.next()
+        try:
+            await peer.next()
+        except EOFError:
+            left.put_nowait(hello)
+
+    async with asyncio.timeout(10), scripted(tmp_path, script) as transport:
+        with pytest.raises(ContainerUnavailableError, match="nobody in") as caught:
+            await transport.call("runtime.health", Empty())
+        assert "jupyter sandbox stop a" in caught.value.hint
+        with pytest.raises(ContainerUnavailableError):
+            await transport.connect("kernel.connect", KernelRequest(kernel_id="k"))
+        assert isinstance(await left.get(), Hello)
+        assert isinstance(await left.get(), Hello)
+
+
 async def test_errors_are_the_classes_of_the_other_end(transport):
     """What the runtime raises arrives as the same class, with its facts."""
     with pytest.raises(CommandNotFoundError) as caught:
