@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["body_field", "decode", "dump_json", "encode", "load_json", "pack", "unpack"]
 
 _MAX_DEPTH = 64
+_MAX_FLOAT = 1.7976931348623157e308
 
 
 def dump_json(value: object) -> bytes:
@@ -126,7 +127,12 @@ def _check(name: str, kind: str, value: Any, depth: int) -> Any:
         if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
             return value
     elif kind == "float":
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        # JSON's numbers have no bound: what is beyond a float is refused, here and as infinity.
+        if (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and -_MAX_FLOAT <= value <= _MAX_FLOAT
+        ):
             return float(value)
     elif kind == "str":
         if isinstance(value, str):

@@ -162,6 +162,21 @@ def test_unknown_fields_are_ignored() -> None:
     assert decode(ExecRequest, {"argv": ["x"], "of_the_future": {}}) == ExecRequest(argv=["x"])
 
 
+@pytest.mark.parametrize("text", ["9" * 400, "-" + "9" * 400, "1e999", "-1e999"])
+def test_floats_are_finite(text: str) -> None:
+    """A number that no float can hold is a bad field, however it is written."""
+    value = load_json(b'{"process_id": "p", "timeout": %s}' % text.encode())
+    with pytest.raises(ValidationFailedError, match="timeout"):
+        decode(OPERATIONS["process.wait"].request, value)
+
+
+@pytest.mark.parametrize("number", [1, 2**63, 10**308, -1.5])
+def test_any_finite_number_may_be_a_float(number: float) -> None:
+    """Whole ones, too."""
+    request = OPERATIONS["process.wait"].request
+    assert decode(request, {"process_id": "p", "timeout": number}).timeout == float(number)  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1])
 def test_integers_have_64_bits(number: int) -> None:
     """Larger ones are refused rather than rounded by somebody else."""
