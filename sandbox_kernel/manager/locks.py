@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sandbox_kernel.errors import SandboxBusyError
-from sandbox_kernel.manager.storage import storage_errors
+from sandbox_kernel.manager.storage import keep_owner_bits, storage_errors
 
 __all__ = ["SandboxLock", "hold"]
 
@@ -72,6 +72,7 @@ def _acquire(path: Path, sandbox_id: str, timeout: float) -> SandboxLock:
         with storage_errors(path, "open"):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
+            keep_owner_bits(descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)

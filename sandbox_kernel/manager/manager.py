@@ -480,7 +480,9 @@ class Manager:
         return self._data / "locks"
 
     def _layout(self, lifetime: str) -> StateLayout:
-        return StateLayout(self._data / "sandboxes" / lifetime)
+        # A damaged record leads neither out of the folder of all sandboxes nor to it as a whole.
+        is_name = lifetime not in {"", ".", ".."} and os.sep not in lifetime
+        return StateLayout(self._data / "sandboxes" / (lifetime if is_name else "no-such-lifetime"))
 
     def _prepare(self) -> None:
         if self._is_prepared and self._locks.is_dir():
@@ -490,7 +492,11 @@ class Manager:
         self._is_prepared = True
 
     def _make_root(self, entry: Entry, layout: StateLayout) -> None:
+        # The engine would make the ones inside as well, but under the umask of who starts it.
         make_private_folder(layout.root)
+        for folder in (layout.workspace, layout.home, layout.run, layout.spool):
+            if not os.path.lexists(folder):
+                make_private_folder(folder)
         label = {
             "sandbox_id": entry.sandbox_id,
             "ephemeral": entry.ephemeral,

@@ -8,6 +8,7 @@ so readers and a writer do not wait for each other.  Every error of the database
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sqlite3
 import threading
@@ -21,11 +22,13 @@ from typing import Any, TypeVar
 from sandbox_kernel.engines.base import FolderMode, Instance, Limits, SandboxSpec
 from sandbox_kernel.errors import SandboxError, StorageError, StorageFullError
 from sandbox_kernel.manager.lifecycle import State
-from sandbox_kernel.manager.storage import storage_errors
+from sandbox_kernel.manager.storage import keep_owner_bits, storage_errors
 
 __all__ = ["Entry", "Failures", "Leftover", "Registry"]
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _SCHEMA_VERSION = 1
 _SCHEMA = """
@@ -62,6 +65,8 @@ _INTO = f"INTO sandbox ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _BUSY_TIMEOUT = 10.0
 _RESERVE_BYTES = 256 << 10
 _FAILURES_KEPT = 86400.0
+_DAMAGE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What reading a value raises that is not as we wrote it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +153,11 @@ class Registry:
         rows = self._read("SELECT count, error FROM failure WHERE sandbox_id = ?", (sandbox_id,))
         if not rows:
             return Failures(count=0, error=None)
-        return Failures(count=rows[0][0], error=SandboxError.from_wire(json.loads(rows[0][1])))
+        try:
+            error = SandboxError.from_wire(json.loads(rows[0][1]))
+        except _DAMAGE:
+            error = None
+        return Failures(count=rows[0][0], error=error)
 
     # --- writing; each method is one transaction ---
 
@@ -215,6 +224,7 @@ class Registry:
                 return None
             name = self._path.absolute().as_uri()
             with closing(sqlite3.connect(f"{name}?mode=ro&immutable=1", uri=True)) as connection:
+                connection.text_factory = _text
                 return connection.execute(query, values).fetchall()
         except (OSError, sqlite3.Error):
             return None
@@ -266,10 +276,15 @@ class Registry:
         # A connection must not be used, nor closed, in a forked child; the copy is left alone.
         self._connection = None
         with storage_errors(self._path, "open"):
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                keep_owner_bits(descriptor)
+            finally:
+                os.close(descriptor)
         connection = sqlite3.connect(
             self._path, timeout=_BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
         )
+        connection.text_factory = _text
         try:
             self._prepare(connection)
         except BaseException:
@@ -355,6 +370,11 @@ class Registry:
         return status.f_bavail * status.f_frsize < _RESERVE_BYTES
 
 
+def _text(value: bytes) -> str:
+    """Return what is kept as text; bytes that are none spoil their row and no other."""
+    return value.decode("utf-8", "surrogateescape")
+
+
 def _row(entry: Entry) -> tuple[object, ...]:
     return (
         entry.sandbox_id,
@@ -371,17 +391,37 @@ def _row(entry: Entry) -> tuple[object, ...]:
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    spec, chosen = _spec_from_json(row[4])
+    damaged = []
+    try:
+        state = State(row[2])
+    except ValueError:
+        damaged.append("state")
+    try:
+        spec, chosen = _spec_from_json(row[4])
+    except _DAMAGE:
+        damaged.append("specification")
+        spec, chosen = SandboxSpec(), frozenset()
+    try:
+        instance = _instance_from_json(row[7]) if row[7] is not None else None
+    except _DAMAGE:
+        damaged.append("instance")
+        instance = None
+    if damaged:
+        log.warning("sandbox %s: the registry's %s is damaged", row[0], " and ".join(damaged))
+    if "state" in damaged or "instance" in damaged:
+        # As after a crash: the next verb first ends whatever may still run.
+        state = State.STOPPING
     return Entry(
         sandbox_id=row[0],
         lifetime=row[1],
-        state=State(row[2]),
+        state=state,
         engine=row[3],
         spec=spec,
         chosen=chosen,
-        ephemeral=bool(row[5]),
+        # What nobody can read goes only when somebody says so.
+        ephemeral=bool(row[5]) and not damaged,
         token=row[6],
-        instance=_instance_from_json(row[7]) if row[7] is not None else None,
+        instance=instance,
         created_at=row[8],
         started_at=row[9],
     )

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from sandbox_kernel.errors import StorageError, StorageFullError
 
-__all__ = ["make_private_folder", "storage_errors", "write_private_file"]
+__all__ = ["keep_owner_bits", "make_private_folder", "storage_errors", "write_private_file"]
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -39,14 +39,23 @@ def make_private_folder(path: str | os.PathLike[str]) -> None:
     """Make a folder (parents too) that only its owner can enter, whatever the umask."""
     with storage_errors(path, "create the folder"):
         try:
-            os.mkdir(path, 0o700)
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            os.mkdir(path, 0o700)
+            try:
+                os.mkdir(path, 0o700)
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                os.mkdir(path, 0o700)
+            # A umask may take the owner's bits too.
+            os.chmod(path, 0o700)
         except FileExistsError:
             status = os.stat(path)
             if status.st_mode & 0o077 and status.st_uid == os.geteuid():
                 os.chmod(path, 0o700)
+
+
+def keep_owner_bits(descriptor: int) -> None:
+    """Let the owner read and write a file just made, also under a umask that forbids it."""
+    if os.fstat(descriptor).st_mode & 0o600 != 0o600:
+        os.fchmod(descriptor, 0o600)
 
 
 def write_private_file(path: str | os.PathLike[str], content: bytes) -> None:
@@ -58,6 +67,7 @@ def write_private_file(path: str | os.PathLike[str], content: bytes) -> None:
         )
         try:
             with open(descriptor, "wb") as file:
+                keep_owner_bits(descriptor)
                 file.write(content)
             os.replace(draft, path)
         except BaseException:

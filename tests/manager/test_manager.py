@@ -160,6 +160,73 @@ def test_the_folders_are_private_whatever_the_umask(manager, data_dir):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
 
 
+def test_a_umask_that_forbids_everything_hides_no_file_from_its_owner(manager, data_dir):
+    """What the manager makes can be used by who started the sandbox."""
+    before = os.umask(0o777)
+    try:
+        running = manager.ensure("a")
+    finally:
+        os.umask(before)
+
+    layout = running.layout
+    for folder in (data_dir, data_dir / "locks", layout.root, layout.workspace, layout.home):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
+    for file in (data_dir / "registry.sqlite3", data_dir / "locks/a.lock"):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "state = 'odd'",
+        "spec = '{'",
+        "spec = '[]'",
+        "instance = '{}'",
+        "engine = CAST(X'ff' AS TEXT)",
+    ],
+)
+def test_a_damaged_record_spoils_one_sandbox_only(manager, data_dir, damage):
+    """All are listed, nothing goes by itself, and the damaged one can be destroyed."""
+    for name in ("good", "spoilt"):
+        manager.ensure(name, ephemeral=True)
+    layout = manager.lookup("spoilt").layout
+    with sqlite3.connect(data_dir / "registry.sqlite3") as connection:
+        connection.execute(f"UPDATE sandbox SET {damage} WHERE sandbox_id = 'spoilt'")  # noqa: S608  words of this test
+    connection.close()
+
+    assert [info.sandbox_id for info in manager.list()] == ["good", "spoilt"]
+    assert manager.find_running("good") is not None
+    if "engine" not in damage:
+        manager.gc()
+        assert manager.lookup("spoilt") is not None
+        manager.destroy("spoilt")
+        assert [info.sandbox_id for info in manager.list()] == ["good"]
+        assert not layout.root.exists()
+    else:
+        with sqlite3.connect(data_dir / "registry.sqlite3") as connection:
+            connection.execute("UPDATE sandbox SET engine = ?", (REFERENCE,))
+        connection.close()
+
+
+@pytest.mark.parametrize("lifetime", ["", ".", "..", "../x"])
+def test_a_damaged_lifetime_removes_no_other_files(manager, data_dir, lifetime):
+    """Destroying such a sandbox forgets it and touches nothing outside its folder."""
+    manager.ensure("good")
+    manager.ensure("spoilt")
+    manager.stop("spoilt")
+    (data_dir / "x").mkdir()
+    with sqlite3.connect(data_dir / "registry.sqlite3") as connection:
+        connection.execute(
+            "UPDATE sandbox SET lifetime = ? WHERE sandbox_id = 'spoilt'", (lifetime,)
+        )
+    connection.close()
+
+    manager.destroy("spoilt")
+
+    assert (data_dir / "x").is_dir()
+    assert [info.state for info in manager.list()] == ["running"]
+
+
 def test_an_open_data_folder_is_closed(tmp_path):
     """A data folder that others could enter is made private at the first start."""
     data_dir = tmp_path / "sandbox"
