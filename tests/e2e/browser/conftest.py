@@ -115,7 +115,7 @@ class Lab:
         self.page.screenshot(path=self.shots / f"{name}.png")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shots(e2e_root: Path) -> Path:
     """Where screenshots are kept: ``E2E_ARTIFACTS``, or a folder that goes with the run."""
     folder = Path(os.environ.get("E2E_ARTIFACTS") or e2e_root / "shots")
@@ -123,7 +123,7 @@ def shots(e2e_root: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """The system's Chromium."""
     executable = shutil.which("chromium")
@@ -135,7 +135,7 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lab_server(new_home: Callable[[], JupyterHome]) -> Iterator[JupyterServer]:
     home = new_home()
     folder = home.root / "cfg" / "labconfig"
