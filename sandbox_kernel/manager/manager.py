@@ -32,7 +32,12 @@ from sandbox_kernel.manager.identity import check_sandbox_id, new_lifetime, new_
 from sandbox_kernel.manager.lifecycle import Event, State, Step, advance, steps_to_running
 from sandbox_kernel.manager.registry import Entry, Registry
 from sandbox_kernel.manager.settings import Settings, load_settings
-from sandbox_kernel.manager.storage import make_private_folder, storage_errors, write_private_file
+from sandbox_kernel.manager.storage import (
+    make_private_folder,
+    storage_errors,
+    usable_umask,
+    write_private_file,
+)
 from sandbox_kernel.manager.trees import remove_tree
 from sandbox_kernel.manager.wanted import (
     Wanted,
@@ -337,15 +342,15 @@ class Manager:
             self._make_root(starting, layout)
             self._end_orphan(starting, engine, layout)
             _show_host_again(layout)
-            instance = engine.start(
-                Launch(
-                    sandbox_id=entry.sandbox_id,
-                    lifetime=entry.lifetime,
-                    token=starting.token,
-                    spec=entry.spec,
-                    layout=layout,
-                )
+            launch = Launch(
+                sandbox_id=entry.sandbox_id,
+                lifetime=entry.lifetime,
+                token=starting.token,
+                spec=entry.spec,
+                layout=layout,
             )
+            with usable_umask():
+                instance = engine.start(launch)
             running = replace(
                 starting,
                 state=advance(starting.state, Event.STARTED),

@@ -10,7 +10,15 @@ from contextlib import contextmanager
 
 from sandbox_kernel.errors import StorageError, StorageFullError
 
-__all__ = ["keep_owner_bits", "make_private_folder", "storage_errors", "write_private_file"]
+__all__ = [
+    "keep_owner_bits",
+    "make_private_folder",
+    "storage_errors",
+    "usable_umask",
+    "write_private_file",
+]
+
+_umask_lock = threading.Lock()
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -56,6 +64,33 @@ def keep_owner_bits(descriptor: int) -> None:
     """Let the owner read and write a file just made, also under a umask that forbids it."""
     if os.fstat(descriptor).st_mode & 0o600 != 0o600:
         os.fchmod(descriptor, 0o600)
+
+
+@contextmanager
+def usable_umask() -> Iterator[None]:
+    """Let what is made in the block be used by its owner, whatever the umask.
+
+    The umask belongs to the whole process, so it is only touched where it would do harm.
+    """
+    if not _umask() & 0o700:
+        yield
+        return
+    with _umask_lock:
+        before = os.umask(_umask() & 0o077)
+        try:
+            yield
+        finally:
+            os.umask(before)
+
+
+def _umask() -> int:
+    """Return the umask without setting it, as another thread may be making files."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+            lines = [line for line in status if line.startswith("Umask:")]
+    except OSError:
+        return 0
+    return int(lines[0].split()[1], 8) if lines else 0
 
 
 def write_private_file(path: str | os.PathLike[str], content: bytes) -> None:

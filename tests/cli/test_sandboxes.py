@@ -174,3 +174,22 @@ def test_exec_ends_when_a_standard_stream_is_missing(command):
         ended = subprocess.run(["bash", "-c", script], capture_output=True, timeout=60, check=False)
         assert (ended.returncode, ended.stdout) == (code, out)
         assert b"Traceback" not in ended.stderr
+
+
+def test_a_umask_that_forbids_everything_is_no_hindrance(sandbox, tmp_path):
+    """The first start makes files that later ones, and the programs inside, can use."""
+    notebook = tmp_path / "notebooks" / "a.ipynb"
+    notebook.parent.mkdir()
+    notebook.write_text("{}")
+    before = os.umask(0o777)
+    try:
+        first = sandbox("exec", notebook, "--", "stat", "-c", "%a", "/workspace", "/home/user")
+        assert os.umask(0o777) == 0o777
+    finally:
+        os.umask(before)
+
+    assert (first.code, first.out) == (0, "700\n700\n"), first.err
+    sandbox("stop", notebook)
+    write = f"echo 1 > {notebook.parent}/b; echo 1 > /workspace/b"
+    assert sandbox("exec", notebook, "--", "sh", "-ec", write).code == 0
+    assert [change["path"] for change in sandbox("diff", notebook, "--json").json] == ["b"]
