@@ -22,7 +22,21 @@ __all__ = ["Arrivals"]
 _STREAM_JOIN = 256 << 10
 """Bytes up to which neighbouring texts of one stream and parent become one message."""
 
-_BULK = frozenset({"stream", "display_data", "update_display_data", "execute_result"})
+# All that a cell can send without end.
+_BULK = frozenset(
+    {
+        "clear_output",
+        "comm_close",
+        "comm_msg",
+        "comm_open",
+        "debug_event",
+        "display_data",
+        "error",
+        "execute_result",
+        "stream",
+        "update_display_data",
+    }
+)
 _MAY_NAME_COMMS = frozenset(
     {
         "comm_close",
@@ -50,7 +64,7 @@ class Arrivals:
     probe_id : str or None
         The id of the relay's own question; None once it is answered.
     drops_bulk : bool
-        While set, large outputs are counted in `dropped` instead of published.
+        While set, outputs are counted in `dropped` instead of published.
     """
 
     def __init__(
@@ -259,7 +273,7 @@ class Arrivals:
         ):
             raise Refused("it names a comm of the host")
         if self.drops_bulk and msg_type in _BULK:
-            self.dropped += len(encoded) + sum(map(len, buffers))
+            self.dropped += len(encoded) + len(metadata) + sum(map(len, buffers))
             return
         if self._outputs.of and request is not None:
             output = Output(msg_type, encoded, metadata, buffers)
@@ -288,8 +302,10 @@ class Arrivals:
         if request.is_execute:
             self._table.learn_count(content.get("execution_count"))
         elif msg_type == "comm_info_reply":
-            for comm_id, target in self._hostcomms:
-                content.setdefault("comms", {})[comm_id] = {"target_name": target}
+            own = {comm_id: {"target_name": target} for comm_id, target in self._hostcomms}
+            # The policy has looked at the comms of a good answer only.
+            comms = content["comms"] if content["status"] == "ok" else {}
+            content["comms"] = {**comms, **own}
         self._speaker.reply(
             request,
             write(content),

@@ -27,6 +27,11 @@ class Output:
     metadata: bytes
     buffers: Sequence[bytes | memoryview]
 
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return len(self.content) + len(self.metadata) + sum(map(len, self.buffers))
+
 
 class KeptOutputs:
     """The outputs of the cells in `of`; the oldest are dropped beyond 2000 or 16 MiB."""
@@ -45,9 +50,9 @@ class KeptOutputs:
         if msg_id not in self.of or output.msg_type not in _SHOWN:
             return
         self._outputs.append(output)
-        self._size += len(output.content)
+        self._size += output.size
         while len(self._outputs) > _MOST or self._size > _MOST_BYTES:
-            self._size -= len(self._outputs.popleft().content)
+            self._size -= self._outputs.popleft().size
 
     def take(self) -> list[Output]:
         """Return what was kept and forget it."""

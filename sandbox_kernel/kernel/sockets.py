@@ -42,6 +42,9 @@ _TRACK_EVERY = 256 << 10
 _ZERO_COPY_FROM = 64 << 10
 _REMEMBERED_SIGNATURES = 8192
 _LINGER_MS = 1000
+_HEARTBEATS_PER_TURN = 64
+_MESSAGE_COST = 300
+"""Bytes that a waiting message takes beside its frames, about."""
 _PROTOCOL = "5.4"
 
 # pyzmq's own multipart calls cost three times as much: they make an enum of the flags for every
@@ -213,9 +216,9 @@ class Sockets:
         return Incoming(identities, header, values, msg_id, msg_type, parts)
 
     def echo_heartbeats(self) -> None:
-        """Send every heartbeat back."""
+        """Send heartbeats back, at most so many that a flood of them holds nothing else up."""
         try:
-            while True:
+            for _ in range(_HEARTBEATS_PER_TURN):
                 self.heartbeat.send_multipart(self.heartbeat.recv_multipart(zmq.NOBLOCK))
         except zmq.ZMQError:
             # Nothing more to read, or the asker has gone meanwhile.
@@ -310,8 +313,10 @@ class Sockets:
         frames: list[Any] = [topic, _DELIMITER, signature, header, parent, metadata, content]
         if buffers:
             frames.extend(buffers)
-        size = len(content) + sum(map(len, buffers))
-        self._published += size
+        # All of it may be the sandbox's but the header and the parent, and those wait as well.
+        self._published += _MESSAGE_COST + len(header) + len(parent) + len(metadata) + len(content)
+        if buffers:
+            self._published += sum(map(len, buffers))
         if self._published - self._tracked < _TRACK_EVERY:
             _send_all(self.iopub, frames)
             return

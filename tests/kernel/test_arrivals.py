@@ -14,7 +14,7 @@ from sandbox_kernel.kernel.hints import Facts
 from sandbox_kernel.kernel.hostcomms import HostComms
 from sandbox_kernel.kernel.link import Record
 from sandbox_kernel.kernel.notes import Notes
-from sandbox_kernel.kernel.outputs import KeptOutputs
+from sandbox_kernel.kernel.outputs import KeptOutputs, Output
 from sandbox_kernel.kernel.policy import Policy
 from sandbox_kernel.kernel.requests import Request, RequestTable
 from sandbox_kernel.kernel.sockets import Sockets
@@ -60,12 +60,13 @@ class Bench:
         sockets = cast("Sockets", self.sockets)
         self.table = RequestTable()
         self.notes = Notes()
+        self.hostcomms = HostComms()
         self.arrivals = Arrivals(
             sockets=sockets,
             table=self.table,
             speaker=Speaker(sockets, self.table),
             policy=Policy(),
-            hostcomms=HostComms(),
+            hostcomms=self.hostcomms,
             outputs=KeptOutputs(),
             facts=Facts(),
             notes=self.notes,
@@ -196,6 +197,47 @@ def test_the_shown_code_is_the_clients_own(bench: Bench) -> None:
         {"code": "mine", "execution_count": 1}
     ]
     assert bench.notes.count == 1
+
+
+def test_kept_outputs_are_bounded_with_their_buffers_and_metadata() -> None:
+    kept = KeptOutputs()
+    kept.of = {"cell"}
+    for _ in range(10):
+        kept.offer("cell", Output("display_data", b"{}", b"m" * (2 << 20), [b"b" * (2 << 20)]))
+
+    assert len(kept) == 3
+
+
+@pytest.mark.parametrize("comms", [5, None, [], {"z": {"target_name": "t"}}])
+@pytest.mark.parametrize("status", ["error", "aborted"])
+def test_a_forged_answer_about_comms_still_names_the_hosts_own(
+    bench: Bench, comms: object, status: str
+) -> None:
+    """An answer that is not good may hold anything where the comms belong."""
+    bench.hostcomms.open(Widget())
+    header = json.dumps({"msg_id": "c", "msg_type": "comm_info_request"}).encode()
+    bench.table.add(Request("c", header, Channel.SHELL, [b"c"], "comm_info_request"))
+    forged = {"status": status, "ename": "E", "evalue": "", "comms": comms}
+    bench.message(Channel.SHELL, "comm_info_reply", forged, "c")
+
+    [(_, kind, _, content)] = bench.sockets.sent
+    assert kind == "comm_info_reply"
+    assert list(content["comms"].values()) == [{"target_name": "w"}]
+
+
+class Widget:
+    """A comm of the host that does nothing."""
+
+    target_name = "w"
+
+    def open_data(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {}, {}
+
+    def message(self, data: dict[str, Any], buffers: object) -> list[Any]:
+        return []
+
+    def closed(self) -> None:
+        return
 
 
 def test_a_fault_of_the_judging_code_costs_one_record(
