@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import time
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -58,6 +59,9 @@ T = TypeVar("T")
 _PAUSE = 0.005
 _ATTEMPTS = 8
 """How often we look again when a sandbox ends between being found and our connection."""
+
+_SILENCE = 5.0
+"""Seconds after which a runtime that neither answers nor hangs up is not asked again."""
 
 _BEGINNINGS = 3
 """How many incarnations in a row may end before they take an operation."""
@@ -387,14 +391,15 @@ class Sandbox:
             for attempt in range(_ATTEMPTS):
                 running = await self._ensured()
                 transport = RpcTransport(running.endpoint)
+                asked_at = time.monotonic()
                 try:
                     await transport.open()
                 except (ContainerUnavailableError, UnauthorizedError) as error:
                     if running.started:
                         raise self._manager.failed_start(running) from error
                     # It went to sleep, or was killed, in this very moment; until the system has
-                    # torn it down it looks alive.
-                    if attempt == _ATTEMPTS - 1:
+                    # torn it down it looks alive.  One that lives and says nothing is no such case.
+                    if attempt == _ATTEMPTS - 1 or time.monotonic() - asked_at > _SILENCE:
                         raise
                     await asyncio.sleep(_PAUSE * 2**attempt)
                     continue
