@@ -537,7 +537,8 @@ async def _fed(
     process: Process, stdin: bytes | AsyncIterable[bytes], collected: _Collected
 ) -> ProcessExit:
     """Write to a process while collecting what it writes, until it has ended."""
-    feeding = asyncio.create_task(_feed(process, stdin))
+    broken: list[Exception] = []
+    feeding = asyncio.create_task(_feed(process, stdin, broken))
     try:
         ended = None
         async with aclosing(process.output(follow=True)) as events:
@@ -546,8 +547,10 @@ async def _fed(
                     ended = event
                 else:
                     collected.add(event.stream, event.data)
+        if broken:
+            # The command's end, which it brought about, may be seen before the task's.
+            raise broken[0]
         if feeding.done():
-            # Raises what the caller's own stream raised.
             feeding.result()
         return ended or await process.wait_for_exit()
     except BaseException:
@@ -559,7 +562,9 @@ async def _fed(
         await asyncio.wait([feeding])
 
 
-async def _feed(process: Process, stdin: bytes | AsyncIterable[bytes]) -> None:
+async def _feed(
+    process: Process, stdin: bytes | AsyncIterable[bytes], broken: list[Exception]
+) -> None:
     # A program may close its input before it has read all, or end; that is its right.
     with contextlib.suppress(StdinClosedError, ProcessNotFoundError):
         if isinstance(stdin, bytes):
@@ -571,10 +576,10 @@ async def _feed(process: Process, stdin: bytes | AsyncIterable[bytes]) -> None:
             await process.close_stdin()
         except (StdinClosedError, asyncio.CancelledError):
             raise
-        except Exception:
+        except Exception as error:
             # The caller's stream broke: what came of half an input is of no use.
+            broken.append(error)
             await _killed(process)
-            raise
         finally:
             if isinstance(stdin, AsyncGenerator):
                 await stdin.aclose()
