@@ -549,7 +549,7 @@ async def _fed(
                     collected.add(event.stream, event.data)
         if broken:
             # The command's end, which it brought about, may be seen before the task's.
-            raise broken[0]
+            raise broken[0]  # noqa: TRY301  leaving the command ended is what follows
         if feeding.done():
             feeding.result()
         return ended or await process.wait_for_exit()
@@ -576,7 +576,7 @@ async def _feed(
             await process.close_stdin()
         except (StdinClosedError, asyncio.CancelledError):
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  the caller gets it, whatever it is
             # The caller's stream broke: what came of half an input is of no use.
             broken.append(error)
             await _killed(process)
