@@ -446,6 +446,18 @@ def test_large_outputs_arrive_whole(kernel: Kernel) -> None:
 
 
 @pytest.mark.slow
+def test_a_message_longer_than_the_ring_arrives_whole(kernel: Kernel) -> None:
+    """The ring of a kernel holds 64 MiB; one message may be longer, and the kernel goes on."""
+    big = kernel.cell(
+        "from IPython.display import display\ndisplay({'text/plain': 'x' * (70 << 20)}, raw=True)",
+        60,
+    )
+
+    assert len(big.displays[0]["text/plain"]) == 70 << 20
+    assert kernel.value("1") == 1
+
+
+@pytest.mark.slow
 def test_inline_figures_come_before_the_idle(kernel: Kernel) -> None:
     """Figures are PNG by default, SVG on request, and in order with printed text."""
     first = kernel.cell("%matplotlib inline\nimport matplotlib.pyplot as plt; plt.plot([1,2])", 60)
