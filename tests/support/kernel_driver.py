@@ -241,11 +241,12 @@ class Kernel:
         messages = self.connection.receive(timeout)
         for message in messages:
             message["at"] = time.monotonic()
-            key = (message["channel"], message["header"]["msg_id"])
-            if key in self._seen:
-                self.repeats.append(message)
-                continue
-            self._seen.add(key)
+            # Records straight from an interpreter bear no ids: a relay gives them out.
+            if msg_id := message["header"].get("msg_id"):
+                if (message["channel"], msg_id) in self._seen:
+                    self.repeats.append(message)
+                    continue
+                self._seen.add((message["channel"], msg_id))
             self.log.append(message)
             request = self.requests.get(message["parent_header"].get("msg_id", ""))
             if request is None:
