@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +85,13 @@ class FakeRuntime:
                     if event.operation == "kernel.connect":
                         self.protocol.become_channel()
 
-    def _events(self) -> list[Any]:
+    def _events(self) -> Iterator[Any]:
+        """Read once; what is not welcome yet may send short frames only, so one event at a time."""
         assert self._connection is not None
         data = self._connection.recv(1 << 20)
         if not data:
             raise EOFError
-        return list(self.protocol.receive(data))
+        yield from self.protocol.receive(data)
 
     def _send(self, data: bytes) -> None:
         assert self._connection is not None
