@@ -47,9 +47,9 @@ def test_a_virtual_environment_of_a_python_in_the_home() -> None:
     """The Python it was made from is shown too, read-only."""
     base = "/home/ada/.pyenv/versions/3.12.1"
 
-    found = shown("/work/p/.venv", base, f"{base}/bin/python3", f"{base}/bin/python3.12")
+    found = shown("/projects/p/.venv", base, f"{base}/bin/python3", f"{base}/bin/python3.12")
 
-    assert found.layered == "/work/p/.venv"
+    assert found.layered == "/projects/p/.venv"
     assert found.folders == (base,)
 
 
@@ -68,7 +68,7 @@ def test_a_chain_through_linked_folders() -> None:
     alias = "/home/ada/.local/share/uv/python/cpython-3.12-linux"
     real = "/home/ada/.local/share/uv/python/cpython-3.12.4-linux"
 
-    found = shown("/work/.venv", alias, f"{alias}/bin/python3.12", links={alias: real})
+    found = shown("/projects/.venv", alias, f"{alias}/bin/python3.12", links={alias: real})
 
     assert found.folders == (real,)
     assert found.links == {alias: real}
@@ -92,7 +92,7 @@ def test_an_environment_of_somebody_else_gets_no_layer() -> None:
 
 def test_an_interpreter_in_the_home_does_not_show_the_home() -> None:
     """Of a prefix that holds private things, Python's own parts are enough."""
-    found = shown("/work/.venv", "/home/ada/.local", "/home/ada/.local/bin/python3.12")
+    found = shown("/projects/.venv", "/home/ada/.local", "/home/ada/.local/bin/python3.12")
 
     assert set(found.folders) == {
         f"/home/ada/.local/{part}" for part in ("bin", "lib", "lib64", "include")
@@ -103,7 +103,7 @@ def test_an_interpreter_in_the_home_does_not_show_the_home() -> None:
 
 def test_folders_inside_shown_ones_are_not_shown_twice() -> None:
     """One mount is enough."""
-    found = shown("/work/.venv", "/opt/python", "/opt/python/3/bin/python3")
+    found = shown("/projects/.venv", "/opt/python", "/opt/python/3/bin/python3")
 
     assert found.folders == ("/opt/python",)
 
@@ -112,7 +112,7 @@ def test_the_runtime_runs_by_a_path_that_cannot_be_changed_inside() -> None:
     """A layer that persists must not decide what the next container starts with."""
     base = "/opt/python"
 
-    assert shown("/work/.venv", base, f"{base}/bin/python3").runtime_interpreter == (
+    assert shown("/projects/.venv", base, f"{base}/bin/python3").runtime_interpreter == (
         f"{base}/bin/python3"
     )
     assert shown(base, base, f"{base}/bin/python3").runtime_interpreter == f"{base}/bin/python"
