@@ -124,6 +124,10 @@ class PlainEngine:
     def stop(self, instance: Instance | None, layout: StateLayout, *, grace: float) -> None:
         data = instance.data if instance is not None else _recorded(layout)
         if data is None:
+            # Its starter died before the record: it never gets a configuration, and so ends.
+            deadline = time.monotonic() + 10.0
+            while _is_locked(layout) and time.monotonic() < deadline:
+                time.sleep(0.005)
             return
         pid, lifetime = int(data["pid"]), str(data["lifetime"])
         deadline = time.monotonic() + grace
