@@ -363,7 +363,7 @@ def test_an_interrupt_ends_it_within_a_second(shared_kernel: Kernel, what: str, 
     cell.wait(10)
 
     assert cell.reply is not None
-    assert cell.reply["at"] - asked < 5
+    assert cell.reply["at"] - asked < 1
     if what != "command":
         assert cell.status == "error"
     assert shared_kernel.value("1 + 1") == 2
@@ -381,7 +381,7 @@ def test_an_interrupt_ends_input_within_a_second(shared_kernel: Kernel, how: str
         shared_kernel.request("interrupt_request", channel="control")
     cell.wait(10)
 
-    assert time.monotonic() - asked < 5
+    assert time.monotonic() - asked < 1
     assert cell.content["ename"] == "KeyboardInterrupt"
 
 
