@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sandbox_kernel.kernel.hints import Facts, hint_for
@@ -97,10 +97,12 @@ class Arrivals:
         self._text_key = (b"", b"")
         self._text_size = 0
         self._text_end = 0
+        self._seams: frozenset[int] = frozenset()
+        self._last_seam = 0
         self._parent_bytes = b""
         self._parent_request: Request | None = None
 
-    def begin(self, prefix: str, *, is_ready: bool) -> None:
+    def begin(self, prefix: str, *, is_ready: bool, seams: Iterable[int] = ()) -> None:
         """Listen to an interpreter from now on.
 
         Parameters
@@ -110,9 +112,18 @@ class Arrivals:
             record which is read twice can be recognised.
         is_ready : bool
             Whether it takes messages already.
+        seams : iterable of int
+            Where a predecessor has ended its joining.  What it may have sent is joined as it did,
+            so that the same text comes under the same id.
         """
         self._prefix = prefix
         self.is_ready = is_ready
+        self._seams = frozenset(seams)
+        self._last_seam = max(self._seams, default=0)
+
+    def repeats(self, offset: int) -> bool:
+        """Whether a predecessor has read further than this offset, and joins texts across it."""
+        return offset < self._last_seam
 
     def take(self, record: Record) -> None:
         """Pass a record on, or note why not; nothing the sandbox sends raises.
@@ -126,6 +137,8 @@ class Arrivals:
             else:
                 self.flush()
                 self._take_message(record)
+            if record.end in self._seams:
+                self.flush()
         except Refused as reason:
             self._notes.add(f"a message of the sandbox on {record.channel.name.lower()}: {reason}")
         except Exception as error:  # noqa: BLE001  see above
@@ -195,10 +208,16 @@ class Arrivals:
         self._text_size += len(text)
         self._text_end = record.end
 
-    def flush(self) -> None:
-        """Publish the text that was held back to be joined."""
+    def flush(self, *, follow: bool = False) -> bool:
+        """Publish the text that was held back to be joined; return whether there was any.
+
+        Parameters
+        ----------
+        follow : bool
+            Whether it will be asked when it has left.
+        """
         if not self._text:
-            return
+            return False
         joined = b"".join(self._text) if len(self._text) > 1 else self._text[0]
         self._text, self._text_size = [], 0
         name, parent = self._text_key
@@ -213,12 +232,17 @@ class Arrivals:
             request = self._find_parent(parent)
             if request is not _PROBE:
                 self._publish(
-                    "stream", request, content, msg_id=f"{self._prefix}{self._text_end:x}"
+                    "stream",
+                    request,
+                    content,
+                    msg_id=f"{self._prefix}{self._text_end:x}",
+                    follow=follow,
                 )
         except Refused as reason:
             self._notes.add(f"text of the sandbox: {reason}")
         except Exception as error:  # noqa: BLE001  as in `take`
             self._notes.add(f"text of the sandbox: it could not be judged ({type(error).__name__})")
+        return True
 
     # --- iopub --------------------------------------------------------------------------------
 
@@ -264,6 +288,7 @@ class Arrivals:
         metadata: bytes = EMPTY,
         buffers: Sequence[memoryview] = (),
         msg_id: str,
+        follow: bool = False,
     ) -> None:
         encoded = write(content)
         if (
@@ -285,6 +310,7 @@ class Arrivals:
             metadata=metadata,
             buffers=buffers,
             msg_id=msg_id,
+            follow=follow,
         )
 
     # --- replies and questions ----------------------------------------------------------------
@@ -314,7 +340,7 @@ class Arrivals:
             msg_id=msg_id,
         )
         if self._table.idle_is_due(request):
-            self._speaker.status("idle", request.header)
+            self._speaker.status("idle", request.header, f"{msg_id}i")
         if failed and request.is_execute and request.stop_on_error:
             self.cell_failed = True
 

@@ -137,7 +137,7 @@ class Link:
         """Bytes that wait for the socket."""
         self._records = RecordReader()
         self._position = 0
-        self._acked = 0
+        self._acked = self._done = 0
         self._socket: socket.socket | None = None
         self._frames = FrameReader(MAX_CHANNEL_FRAME)
         self._queue: deque[list[memoryview]] = deque()
@@ -162,9 +162,18 @@ class Link:
         return bool(self._queue) and self._takes_records
 
     @property
+    def offset(self) -> int:
+        """The stream's offset after the last record that was handed out."""
+        return self._records.offset
+
+    @property
     def unacked(self) -> bool:
-        """Whether records were handed out that have not been acknowledged yet."""
-        return self._records.offset > self._acked
+        """Whether the owner is done with records that have not been acknowledged yet."""
+        return self._done > self._acked
+
+    def done_with(self, offset: int) -> None:
+        """Let what lies before this offset be acknowledged, by `acknowledge` or the next `send`."""
+        self._done = offset
 
     # --- opening ------------------------------------------------------------------------------
 
@@ -222,7 +231,7 @@ class Link:
         """Ask to become the interpreter's channel, from the last acknowledged offset on."""
         self.info = info
         self._records = RecordReader(info.acked)
-        self._position = self._acked = info.acked
+        self._position = self._acked = self._done = info.acked
         self._is_channel = True
         value, body = encode(KernelRequest(kernel_id=self.request.kernel_id))
         protocol = ClientConnection()
@@ -339,12 +348,12 @@ class Link:
         )
 
     def acknowledge(self) -> None:
-        """Let the runtime forget every record that has been handed out."""
+        """Let the runtime forget every record that the owner is done with."""
         if self.unacked and self._is_channel:
             self._overtake(self._ack_frame())
 
     def _ack_frame(self) -> bytes:
-        self._acked = self._records.offset
+        self._acked = self._done
         return encode_frame(FrameKind.ACK, 0, self._acked.to_bytes(8, "big"))
 
     def _overtake(self, frame: bytes) -> None:

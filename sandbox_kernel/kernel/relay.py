@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 
@@ -50,6 +51,16 @@ _QUEUE_LIMIT = 64 << 20
 """Bytes that may wait for the sandbox; above it the shell is not read."""
 
 _ACK_DELAY = 0.005
+_LEAVE_TIME = 0.01
+"""Seconds after which a message that is not followed counts as sent by ZMQ's own thread."""
+
+_FOLLOW_TIME = 0.001
+"""Seconds that one which is followed takes to leave, about."""
+
+_MOST_UNACKED = 32 << 20
+"""Bytes of output that wait to be acknowledged, half of what the runtime keeps.  With a subscriber
+that is further behind, more is acknowledged than has left, and lost if this relay is killed."""
+
 _SUBSCRIBER_WAIT = 3.0
 _SUBSCRIBER_GRACE = 0.15
 _ROUTE_WAIT = 10.0
@@ -70,6 +81,15 @@ _DEATH = "InterpreterDied"
 def mark_of(info: KernelInfo) -> str:
     """Name one interpreter process, for the journal."""
     return f"{info.incarnation}-{info.pid}-{info.started_at!r}"
+
+
+class _Turn(NamedTuple):
+    """One turn of reading, all of it handed to ZMQ."""
+
+    offset: int  # of the stream, after it
+    published: int  # bytes on iopub, after it
+    followed: bool  # whether its last message is
+    sent_at: float  # monotonic
 
 
 class Relay:
@@ -159,6 +179,8 @@ class Relay:
         self._reads_shell = True
         self._journal_is_behind = False
         self._attempt = 0
+        self._handed: deque[_Turn] = deque()
+        """Turns that have not been acknowledged."""
         # Moments of the monotonic clock; None is never.
         self._ack_at: float | None = None
         self._hold_until: float | None = None
@@ -187,7 +209,9 @@ class Relay:
         """Serve this interpreter from now on."""
         self._mark = mark_of(info)
         prefix = f"{self.sockets.session}_{int(info.started_at * 1e3):x}{info.pid:x}_"
-        self.arrivals.begin(prefix, is_ready=info.existing)
+        seams = self._journal.seams.follow(self._mark)
+        self.arrivals.begin(prefix, is_ready=info.existing, seams=seams)
+        self._handed.clear()
         self.link.attach(info)
 
     def _inherit(self, inheritance: Inheritance) -> None:
@@ -326,8 +350,11 @@ class Relay:
         now = time.monotonic()
         if self._ack_at is not None and now >= self._ack_at:
             self._ack_at = None
+            self._settle()
             self.link.acknowledge()
-            if self._journal_is_behind and not self.table.open:
+            if self._handed:
+                self._ack_at = now + _LEAVE_TIME
+            elif self._journal_is_behind and not self.table.open:
                 self._save()
         if self._hold_until is not None:
             self._check_hold(now)
@@ -504,24 +531,65 @@ class Relay:
         if self._death is not None:
             self.exit_code = self._leave_code
         elif self.shutdown is None:
-            self.arrivals.flush()
-            self.link.acknowledge()
+            if not self.arrivals.repeats(self.link.offset):
+                self.arrivals.flush()
+                self._acknowledge_all()
             self._save()
             self.exit_code = 0
 
     # --- from the sandbox ---------------------------------------------------------------------
 
     def _on_link(self) -> None:
-        for event in self.link.receive():
+        before, routed = self.link.offset, self.sockets.routed
+        events = self.link.receive()
+        # While what a predecessor has read comes again, its seams are those to keep.
+        is_seam = not self.arrivals.repeats(self.link.offset)
+        if is_seam and self.link.offset > before:
+            self._journal.seams.note(self.link.offset)
+        for event in events:
             if type(event) is Record:
                 self.arrivals.take(event)
             else:
-                self.arrivals.flush()
+                if is_seam:
+                    self.arrivals.flush()
                 self._on_event(event)
             if self.is_over():
                 return
-        self.arrivals.flush()
+        if is_seam:
+            is_followed = self.arrivals.flush(follow=True) and self.sockets.routed == routed
+            if self.link.offset > before:
+                self._handed.append(
+                    _Turn(
+                        self.link.offset,
+                        self.sockets.published,
+                        is_followed,
+                        time.monotonic(),
+                    )
+                )
         self._after_arrivals()
+
+    def _settle(self) -> None:
+        """Have acknowledged what has left for the clients.
+
+        What ZMQ still holds goes with this process when it is killed; a successor must be given it
+        again.
+        """
+        now, reached = time.monotonic(), self.sockets.reached()
+        too_far = self.link.offset - _MOST_UNACKED
+        while self._handed:
+            turn = self._handed[0]
+            may_wait = turn.published > reached or (
+                not turn.followed and now < turn.sent_at + _LEAVE_TIME
+            )
+            if may_wait and turn.offset > too_far:
+                return
+            self._handed.popleft()
+            self.link.done_with(turn.offset)
+
+    def _acknowledge_all(self) -> None:
+        self._handed.clear()
+        self.link.done_with(self.link.offset)
+        self.link.acknowledge()
 
     def _after_arrivals(self) -> None:
         """Do what follows from the messages that have just been passed on."""
@@ -531,12 +599,15 @@ class Relay:
         if self.turns.running is not None and self.arrivals.is_ready:
             self.turns.finish("A fresh interpreter is ready; files are kept.\n")
         self.turns.release()
-        if self.link.unacked:
-            if self.table.open:
-                self.link.acknowledge()
-            elif self._ack_at is None:
-                # Nobody waits for anything: the next message, or this timer, takes the ack along.
-                self._ack_at = time.monotonic() + _ACK_DELAY
+        self._settle()
+        if self.link.unacked and self.table.open:
+            self.link.acknowledge()
+        if self._ack_at is None and (self._handed or self.link.unacked):
+            # If nobody waits for anything, the next message or this timer takes the ack along.
+            delay = _ACK_DELAY
+            if self._handed:
+                delay = _FOLLOW_TIME if self._handed[-1].followed else _LEAVE_TIME
+            self._ack_at = time.monotonic() + delay
         if self._full_since is None and self.sockets.backlog() > BACKLOG_LIMIT:
             self._full_since = time.monotonic()
 
@@ -576,7 +647,8 @@ class Relay:
             self._on_lost(event)
 
     def _on_ended(self, ended: Ended) -> None:
-        self.link.acknowledge()
+        self.arrivals.flush()
+        self._acknowledge_all()
         if self.shutdown is not None:
             self.exit_code = 0
             return

@@ -114,7 +114,11 @@ class Sockets:
         """Until this moment (monotonic) replies to absent clients wait for them."""
         self._unroutable: deque[tuple[Channel, list[bytes | memoryview]]] = deque()
         self._seen: OrderedDict[bytes, None] = OrderedDict()
-        self._published = self._tracked = 0
+        self.published = 0
+        """Bytes published so far, about."""
+        self.routed = 0
+        """Messages sent so far to one client each."""
+        self._tracked = self._reached = 0
         self._marks: deque[tuple[int, zmq.MessageTracker]] = deque()
         self._second, self._middle = -1, ""
         self._own = 0
@@ -284,6 +288,7 @@ class Sockets:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
             return False
+        self.routed += 1
         return True
 
     def retry_unroutable(self) -> None:
@@ -306,39 +311,46 @@ class Sockets:
         metadata: bytes = b"{}",
         buffers: Sequence[bytes | memoryview] = (),
         msg_id: str | None = None,
+        follow: bool = False,
     ) -> None:
-        """Send to every subscriber."""
+        """Send to every subscriber.
+
+        One that is to be followed lets `reached` tell when it has left; that costs as much as
+        sending a few.
+        """
         header = self._header(msg_type, msg_id)
         signature = self._sign(header + parent + metadata + content)
         frames: list[Any] = [topic, _DELIMITER, signature, header, parent, metadata, content]
         if buffers:
             frames.extend(buffers)
         # All of it may be the sandbox's but the header and the parent, and those wait as well.
-        self._published += _MESSAGE_COST + len(header) + len(parent) + len(metadata) + len(content)
+        self.published += _MESSAGE_COST + len(header) + len(parent) + len(metadata) + len(content)
         if buffers:
-            self._published += sum(map(len, buffers))
-        if self._published - self._tracked < _TRACK_EVERY:
+            self.published += sum(map(len, buffers))
+        if not follow and self.published - self._tracked < _TRACK_EVERY:
             _send_all(self.iopub, frames)
             return
         # The last frame of some messages is followed until every subscriber has it; all before it
         # are gone by then too, so this says how much waits, and costs nothing for small output.
-        self._tracked = self._published
+        self._tracked = self.published
         last = zmq.Frame(frames.pop(), track=True, copy=False, copy_threshold=0)
         _send_all(self.iopub, frames, more=True)
         _send(self.iopub, last, 0, copy=False)
         if last.tracker is not None:
-            self._marks.append((self._published, last.tracker))
+            self._marks.append((self.published, last.tracker))
+
+    def reached(self) -> int:
+        """Return how much of `published` has left for every subscriber, as far as is known.
+
+        What came after the last message that was followed counts as soon as that one has left.
+        """
+        while self._marks and self._marks[0][1].done:
+            self._reached = self._marks.popleft()[0]
+        return self._reached if self._marks else self.published
 
     def backlog(self) -> int:
         """Return how many bytes wait for the slowest subscriber, about."""
-        reached = self._tracked
-        while self._marks:
-            position, tracker = self._marks[0]
-            if not tracker.done:
-                reached = position - _TRACK_EVERY
-                break
-            self._marks.popleft()
-        return self._published - reached if self._marks else 0
+        return self.published - self.reached()
 
     def _sign(self, joined: bytes) -> bytes:
         if not self._key:

@@ -43,8 +43,9 @@ class Speaker:
         metadata: bytes = EMPTY,
         buffers: Sequence[bytes | memoryview] = (),
         msg_id: str | None = None,
+        follow: bool = False,
     ) -> None:
-        """Publish on iopub."""
+        """Publish on iopub; see `Sockets.publish`."""
         self._sockets.publish(
             b"kernel." + msg_type.encode(),
             msg_type,
@@ -53,6 +54,7 @@ class Speaker:
             metadata=metadata,
             buffers=buffers,
             msg_id=msg_id,
+            follow=follow,
         )
 
     def status(self, state: str, parent: bytes, msg_id: str | None = None) -> None:

@@ -80,8 +80,8 @@ class Bench:
         self.table.add(request)
         return request
 
-    def take(self, channel: Channel, *parts: bytes) -> None:
-        self.arrivals.take(Record(channel, [memoryview(part) for part in parts], 1))
+    def take(self, channel: Channel, *parts: bytes, end: int = 1) -> None:
+        self.arrivals.take(Record(channel, [memoryview(part) for part in parts], end))
 
     def message(self, channel: Channel, msg_type: str, content: Any, parent: str = "cell") -> None:
         parts = [{"msg_type": msg_type}, {"msg_id": parent}, {}, content]
@@ -266,3 +266,14 @@ def test_a_flood_of_refusals_costs_no_memory(bench: Bench) -> None:
 
     assert bench.notes.count == 1000
     assert len(bench.notes.last(1000)) == 20
+
+
+def test_what_comes_again_is_joined_as_a_predecessor_joined_it(bench: Bench) -> None:
+    """Whatever is read together now; and nobody ends a text where the predecessor did not."""
+    bench.arrivals.begin("p_", is_ready=True, seams=[20, 30])
+    for text, end in ((b"a", 10), (b"b", 20), (b"c", 30), (b"d", 40)):
+        bench.take(Channel.STREAM, b"stdout", b'{"msg_id":"cell"}', text, end=end)
+    bench.arrivals.flush()
+
+    assert [content["text"] for *_, content in bench.sockets.sent] == ["ab", "c", "d"]
+    assert [bench.arrivals.repeats(offset) for offset in (10, 29, 30)] == [True, True, False]

@@ -110,3 +110,30 @@ def test_a_reader_that_has_stopped_costs_itself_its_outputs(
                 break
         assert received >= 4 * MEBIBYTE - MEBIBYTE
         assert received + dropped >= 80 * 200_000
+
+
+def test_only_what_has_left_is_acknowledged(tmp_path: Path, runtime: FakeRuntime) -> None:
+    """What still waits for a subscriber would be lost with the relay, so the runtime keeps it."""
+    with relay_on_a_thread(tmp_path, runtime, is_slow=True) as client:
+        cell = client.send("execute_request", {"code": "flood()"})
+        while not runtime.take():
+            pass
+        record = text(500_000)
+        for number in range(40):
+            runtime.data(number * len(record), record)
+        reply = {"msg_type": "execute_reply", "msg_id": "r"}
+        parts = [reply, {"msg_id": cell}, {}, {"status": "ok", "execution_count": 1}]
+        last = encode_record(Channel.SHELL, [], [json.dumps(each).encode() for each in parts])
+        runtime.data(40 * len(record), last)
+        client.reply("execute_reply", cell)
+        client.send("execute_request", {"code": "1"})
+        while not runtime.take():
+            pass
+        held = runtime.acked
+        heard = 0
+        while heard < 40 * 500_000:
+            heard += len(client.hear("stream", None)["text"])
+        while runtime.acked < 40 * len(record) + len(last):
+            runtime.take()
+
+        assert held < 39 * len(record)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.kernel.journal import Inheritance, Journal
+from sandbox_kernel.kernel.seams import Seams
 
 
 def entry(number: int) -> Inheritance:
@@ -69,7 +70,50 @@ def test_a_table_that_is_too_large_or_a_folder_that_is_gone_stops_nobody(tmp_pat
 def test_removing_twice_is_fine(tmp_path: Path) -> None:
     journal = Journal(str(tmp_path), "k")
     journal.save(entry(1))
+    journal.seams.follow("m")
     journal.remove()
     journal.remove()
 
     assert not os.listdir(tmp_path)
+
+
+def test_a_successor_finds_the_seams_of_the_same_interpreter(tmp_path: Path) -> None:
+    """Also without an orderly end, and those of an earlier relay; none of another interpreter."""
+    path = str(tmp_path / "k.seams")
+    for number in (700, 900):
+        seams = Seams(path)
+        seams.follow("m")
+        seams.note(number)
+
+    assert Seams(path).follow("m") == [700, 900]
+    assert Seams(path).follow("other") == []
+    assert Seams(path).follow("m") == []
+
+
+def test_the_oldest_seams_are_forgotten_first(tmp_path: Path) -> None:
+    path = str(tmp_path / "k.seams")
+    seams = Seams(path)
+    seams.follow("m")
+    for number in range(3000):
+        seams.note(number)
+
+    assert Seams(path).follow("m") == list(range(3000 - 2048, 3000))
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 7, b"x" * 5000, b"x" * (16 + 8 * 2048)])
+def test_a_file_that_holds_no_seams_is_begun_anew(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "k.seams"
+    path.write_bytes(content)
+    seams = Seams(str(path))
+
+    assert seams.follow("m") == []
+    seams.note(5)
+    assert Seams(str(path)).follow("m") == [5]
+
+
+def test_seams_that_cannot_be_kept_stop_nobody() -> None:
+    seams = Seams("/proc/none/k.seams")
+
+    assert seams.follow("m") == []
+    seams.note(5)
+    seams.remove()

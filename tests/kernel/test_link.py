@@ -82,6 +82,7 @@ def test_a_new_connection_goes_on_without_gap_or_repeat(link: Link, runtime: Fak
     runtime.accept()
     runtime.data(0, stream)
     assert records_of(collect(link, 3)) == [b"two", b"three"]
+    link.done_with(link.offset)
     link.acknowledge()
     runtime.take()
     assert runtime.acked == len(stream)
@@ -143,6 +144,7 @@ def test_a_signal_overtakes_what_waits(link: Link, runtime: FakeRuntime) -> None
 def test_an_acknowledgement_rides_on_the_next_message(link: Link, runtime: FakeRuntime) -> None:
     runtime.data(0, record(b"a"))
     collect(link, 1)
+    link.done_with(link.offset)
     link.send(Channel.SHELL, [b"id"], [b"next"])
 
     assert runtime.take() == [(Channel.SHELL, [b"next"])]
