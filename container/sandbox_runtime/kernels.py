@@ -33,7 +33,7 @@ from sandbox_kernel.wire.operations import (
     KernelRequest,
     StartKernelRequest,
 )
-from sandbox_kernel.wire.rpc import FrameKind
+from sandbox_kernel.wire.rpc import FrameKind, frame_header
 from sandbox_runtime.children import signal_group
 from sandbox_runtime.connection import STREAM_MARK
 from sandbox_runtime.fork_client import ForkClient
@@ -45,7 +45,7 @@ from sandbox_runtime.spawn import check_folder, overlay, program_name, spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from sandbox_kernel.wire.record import Record
@@ -74,6 +74,9 @@ SERVER_DELAY = 2.0
 MOST_SERVER_STARTS = 8
 """How often a fork server is started in the life of a runtime; after that kernels start anew."""
 
+TELL_TAKEN = 256 << 10
+"""Bytes of input after which a relay is told how much was taken, though there is no output."""
+
 _CHUNK = 256 << 10
 
 
@@ -84,13 +87,19 @@ class _Attachment:
         self._kernel = kernel
         self._connection = connection
         self._sent = kernel.ring.start
+        self._told_taken = kernel.taken
+        self._untold_bytes = 0
         self._told_exit = False
 
     def channel_frame(self, kind: FrameKind, payload: memoryview) -> None:
         """Take a frame from the relay."""
         kernel = self._kernel
         if kind is FrameKind.INPUT:
+            kernel.taken += 1
             kernel.write(payload)
+            self._untold_bytes += len(payload)
+            if self._untold_bytes > TELL_TAKEN:
+                self._connection.send(self._word_of_taken())
         elif kind is FrameKind.ACK:
             if len(payload) != 8:
                 raise ProtocolViolationError("an ACK that is no offset")
@@ -100,6 +109,7 @@ class _Attachment:
             kernel.acknowledge(offset)
             self._check_done()
         elif kind is FrameKind.CONTROL:
+            kernel.taken += 1
             self._control(load_json(bytes(payload)))
         else:
             raise ProtocolViolationError(f"frame {kind.name} from a relay")
@@ -133,12 +143,21 @@ class _Attachment:
         ring, connection = self._kernel.ring, self._connection
         while self._sent < ring.end and connection.queued < STREAM_MARK:
             data = ring.read(self._sent, _CHUNK)
-            connection.send_channel(FrameKind.DATA, self._sent.to_bytes(8, "big"), data)
+            head = frame_header(FrameKind.DATA, 0, 8 + len(data)) + self._sent.to_bytes(8, "big")
+            connection.send(self._word_of_taken() + head, data)
             self._sent += len(data)
         if self._kernel.finished and self._sent == ring.end and not self._told_exit:
             self._told_exit = True
             connection.send_channel(FrameKind.EVENT, dump_json(self._kernel.exit_event()))
             self._check_done()
+
+    def _word_of_taken(self) -> bytes:
+        """Return the frame that lets the relay forget what was taken, if that is news."""
+        taken = self._kernel.taken
+        if taken == self._told_taken:
+            return b""
+        self._told_taken, self._untold_bytes = taken, 0
+        return frame_header(FrameKind.ACK, 0, 8) + taken.to_bytes(8, "big")
 
     def _check_done(self) -> None:
         if self._told_exit and not len(self._kernel.ring):
@@ -155,6 +174,10 @@ class _Attachment:
     def input_taken(self) -> None:
         """Read from the relay again, if it had to wait."""
         self._connection.recheck()
+
+    def drain(self) -> None:
+        """Take what the relay has sent already."""
+        self._connection.drain()
 
     def supersede(self) -> None:
         """Tell the relay that another one has taken its place, and close its connection."""
@@ -173,6 +196,8 @@ class Kernel:
         self.started_at = time.time()
         self.ring = Ring(LONGEST_RING)
         self.finished = False
+        self.taken = 0
+        """How many frames relays have sent it: another one must not send them again."""
         self.input_waiting = 0
         self.attachment: _Attachment | None = None
         self.on_start: list[Callable[[], None]] = []
@@ -205,6 +230,7 @@ class Kernel:
             started_at=self.started_at,
             attached=self.attachment is not None,
             incarnation=self.table.incarnation,
+            taken=self.taken,
         )
 
     def open(self, stdin: int, stdout: int, stderr: int) -> None:
@@ -382,6 +408,9 @@ class Kernel:
 
     def attach(self, connection: Connection) -> _Attachment:
         """Give the output to a new relay; the present one is superseded."""
+        if self.attachment is not None:
+            # A killed relay cannot send again what was on its way.
+            self.attachment.drain()
         previous, self.attachment = self.attachment, _Attachment(self, connection)
         if previous is not None:
             previous.supersede()
@@ -527,6 +556,7 @@ class Kernels:
         self._table: dict[str, Kernel] = {}
         self._server: ForkClient | None = None
         self._server_packages: tuple[tuple[str, int], ...] = ()
+        self._server_variables: dict[str, str] = {}
         self._server_timer: Timer | None = None
         self._server_starts = 0
 
@@ -585,8 +615,7 @@ class Kernels:
 
     def _spawn(self, kernel: Kernel, launch: _Launch) -> None:
         """Start a kernel's interpreter anew."""
-        others = launch.env.get("PYTHONPATH")
-        path = self._package_folder + (f":{others}" if others else "")
+        path = _joined(self._package_folder, launch.env.get("PYTHONPATH"))
         try:
             if self.stopping:
                 raise ProcessSpawnFailedError(kernel.kernel_id, "the sandbox is stopping")
@@ -623,7 +652,7 @@ class Kernels:
         exchange: Exchange,
     ) -> bool:
         """Let the fork server make the kernel; False where it must be started anew."""
-        server = self._current_server()
+        server = self._current_server(_starting_variables(launch.env))
         if server is None or not server.ready:
             return False
 
@@ -657,19 +686,21 @@ class Kernels:
 
     def _may_fork(self, request: StartKernelRequest) -> bool:
         """Whether a fork of the default kernel would be what was asked for."""
-        return (
-            request.argv is None
-            and self.config.kernel_argv is None
-            and not any(map(_needs_new_interpreter, request.env))
-        )
+        return request.argv is None and self.config.kernel_argv is None
 
-    def _current_server(self) -> ForkClient | None:
-        """Return the living server whose imports are still what is installed."""
+    def _current_server(self, variables: dict[str, str]) -> ForkClient | None:
+        """Return the living server that started with these variables and what is installed now."""
         now = fingerprint(self._python, self.config.env.get("HOME"))
         server = self._server
-        if server is not None and server.is_alive and now != self._server_packages:
-            self.log("packages have changed, the fork server is replaced")
-            server.close()
+        if server is not None and server.is_alive:
+            if now != self._server_packages:
+                self.log("packages have changed, the fork server is replaced")
+                server.close()
+            elif variables != self._server_variables:
+                # Another locale, say: the last one asked for is the likeliest to come again.
+                self.log("the environment has changed, the fork server is replaced")
+                server.close()
+        self._server_variables = variables
         if server is not None and server.is_alive:
             return server
         if self._server_timer is None and self._server_starts < MOST_SERVER_STARTS:
@@ -684,10 +715,11 @@ class Kernels:
         self._server_starts += 1
         self._server_packages = fingerprint(self._python, self.config.env.get("HOME"))
         self._server = ForkClient(self.loop, self.children, self.log)
+        path = _joined(self._package_folder, self._server_variables.get("PYTHONPATH"))
         self._server.start(
             [self._python, "-Xfrozen_modules=off", "-m", "sandbox_runtime.forkserver", "--fd", "3"],
             cwd="/",
-            env={**self.config.env, "PYTHONPATH": self._package_folder},
+            env={**self.config.env, **self._server_variables, "PYTHONPATH": path},
         )
 
     # --- using and ending ---------------------------------------------------------------------
@@ -762,6 +794,16 @@ def _open_pipes(kernel: Kernel) -> tuple[int, int, int]:
     return stdin, stdout_write, stderr_write
 
 
-def _needs_new_interpreter(name: str) -> bool:
-    """Whether a variable acts at the start of an interpreter, so that a fork cannot have it."""
-    return name.startswith(("PYTHON", "LD_", "LC_", "MALLOC_")) or name in ("LANG", "HOME")
+def _starting_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that act at the start of an interpreter: a fork keeps its parent's."""
+    prefixes = ("PYTHON", "LD_", "LC_", "MALLOC_")
+    return {
+        name: value
+        for name, value in env.items()
+        if name.startswith(prefixes) or name in ("LANG", "HOME")
+    }
+
+
+def _joined(folder: str, path: str | None) -> str:
+    """Put a folder before a search path, which may be empty."""
+    return f"{folder}:{path}" if path else folder

@@ -31,10 +31,10 @@ def start_kernel(client: Client, **fields: Any) -> int:
     return int(client.call("kernel.start", kernel_id="k", fresh=True, **fields).pid)
 
 
-def start_until_forked(client: Client) -> int:
+def start_until_forked(client: Client, *, env: dict[str, str] | None = None) -> int:
     """Start kernels until one is forked; the server needs a while after the first one."""
     deadline = time.monotonic() + PATIENCE
-    while not made_by_fork(pid := start_kernel(client)):
+    while not made_by_fork(pid := start_kernel(client, env=env or {})):
         assert time.monotonic() < deadline
         time.sleep(0.3)
     return pid
@@ -84,6 +84,18 @@ def test_a_later_kernel_is_forked_and_works(start_runtime: Start, tmp_path: Path
         assert not psutil.pid_exists(pid)
 
 
+def test_the_locale_of_a_server_is_no_reason_to_start_anew(
+    start_runtime: Start, tmp_path: Path
+) -> None:
+    """Variables that act at the start of an interpreter are those the fork server started with."""
+    runtime = start_python(start_runtime, tmp_path / "home")
+    locale = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+    with runtime.connect() as client:
+        start_until_forked(client, env=locale)
+        assert made_by_fork(start_kernel(client, env=locale))
+        assert not made_by_fork(start_kernel(client, env={"LANG": "C"}))
+
+
 def test_kernels_start_without_it(start_runtime: Start, tmp_path: Path) -> None:
     """When it dies, packages change, or a variable needs a new interpreter, a kernel starts anew."""
     runtime = start_python(start_runtime, home := tmp_path / "home")
@@ -96,6 +108,7 @@ def test_kernels_start_without_it(start_runtime: Start, tmp_path: Path) -> None:
             runtime, "import os; print('seed=' + os.environ['PYTHONHASHSEED'])"
         )
 
+        start_until_forked(client)
         (home / ".local/lib/python3.99/site-packages/new_package").mkdir()
         assert not made_by_fork(start_kernel(client))
         assert "packages have changed" in runtime.log()
