@@ -8,8 +8,6 @@ the held lock.
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import json
 import os
 import select
@@ -19,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sandbox_kernel.engines.alive import is_locked
 from sandbox_kernel.engines.base import StateLayout
 
 __all__ = [
@@ -75,23 +74,6 @@ def read_pid(layout: StateLayout) -> int:
     if not isinstance(pid, int) or pid <= 1:
         raise ValueError(pid)
     return pid
-
-
-def is_locked(layout: StateLayout) -> bool:
-    """Whether a runtime over this layout lives."""
-    try:
-        lock = os.open(layout.lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EACCES):
-            return True
-        raise
-    finally:
-        os.close(lock)
-    return False
 
 
 def living_pid(data: Mapping[str, Any], layout: StateLayout) -> int | None:

@@ -12,7 +12,7 @@ import os
 import stat
 from itertools import islice
 
-__all__ = ["remove_tree"]
+__all__ = ["open_own_folder", "remove_tree"]
 
 _BATCH = 4096
 """Names read at one time, so that a folder of millions does not fill the memory."""
@@ -41,7 +41,7 @@ def remove_tree(parent: int, name: str) -> None:
     if not stat.S_ISDIR(os.lstat(name, dir_fd=parent).st_mode):
         os.unlink(name, dir_fd=parent)
         return
-    top = _open_folder(name, parent)
+    top = open_own_folder(name, parent)
     try:
         for turn in range(_TURNS):
             failure = _Sweep(name, top).empty()
@@ -76,7 +76,7 @@ class _Sweep:
         while self._waiting:
             name, shown = self._waiting.pop()
             try:
-                folder = _open_folder(name, self._top)
+                folder = open_own_folder(name, self._top)
                 try:
                     is_empty = self._empty_folder(folder, shown)
                 finally:
@@ -138,7 +138,8 @@ class _Sweep:
             self._failure.__cause__ = error
 
 
-def _open_folder(name: str, within: int) -> int:
+def open_own_folder(name: str, within: int) -> int:
+    """Return a descriptor of a folder, no link, given the owner's permissions if it lacks them."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         folder = os.open(name, flags, dir_fd=within)

@@ -13,7 +13,7 @@ from pathlib import Path
 from sandbox_kernel.engines.base import StateLayout
 from sandbox_kernel.errors import StorageError
 from sandbox_kernel.folder.birth import made_at_ns
-from sandbox_kernel.folder.layer import Entry, FileType, read_entry
+from sandbox_kernel.folder.layer import Entry, FileType, open_layer, read_entry
 from sandbox_kernel.folder.ledger import Takeovers
 from sandbox_kernel.folder.walk import LinkInTheWayError, open_folder, open_parent
 
@@ -118,12 +118,11 @@ def diff(layout: StateLayout, folder: Path) -> list[Change]:
     StorageError
         The host folder or the layer cannot be read.
     """
-    upper = upper_of(layout)
-    if not upper.is_dir():
+    if not upper_of(layout).is_dir():
         return []
     takeovers = Takeovers.load(layout)
     try:
-        with open_folder(upper) as upper_root, open_folder(folder) as host_root:
+        with open_layer(layout) as upper_root, open_folder(folder) as host_root:
             changes = list(_compare(upper_root, host_root, takeovers))
     except OSError as error:
         path = str(error.filename or folder)

@@ -6,16 +6,16 @@ all of this is for stopped sandboxes, and the caller keeps them from being start
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from sandbox_kernel.engines.alive import is_locked
 from sandbox_kernel.engines.base import StateLayout
 from sandbox_kernel.engines.remove import remove_tree
 from sandbox_kernel.errors import SandboxRunningError, StorageError, ValidationFailedError
 from sandbox_kernel.folder.changes import Change, diff, upper_of
-from sandbox_kernel.folder.layer import FileType, read_entry
+from sandbox_kernel.folder.layer import FileType, open_layer, read_entry
 from sandbox_kernel.folder.ledger import Takeovers
 from sandbox_kernel.folder.selection import Selection
 from sandbox_kernel.folder.walk import open_folder, open_parent, split_path
@@ -53,7 +53,7 @@ def discard(
         The folder or the layer cannot be read.  The whole layer goes without being read; what was
         removed is then not told.
     """
-    if _is_running(layout):
+    if is_locked(layout):
         raise SandboxRunningError(sandbox_id, "discard changes")
     names = None if paths is None else list(paths)
     if names is None:
@@ -66,7 +66,7 @@ def discard(
                 remove_tree(root, layout.folder.name)
         return changes
     changes = Selection(names).of(diff(layout, folder))
-    with open_folder(upper_of(layout)) as upper:
+    with open_layer(layout) as upper:
         chosen = [split_path(name) for name in names]
         for parts in chosen:
             if not _is_in_layer(upper, parts):
@@ -89,12 +89,12 @@ def forget_taken_over(layout: StateLayout) -> None:
     changed again since.
     """
     takeovers = Takeovers.load(layout)
-    if not takeovers.paths() or _is_running(layout):
+    if not takeovers.paths() or is_locked(layout):
         return
     if not upper_of(layout).is_dir():
         takeovers.clear()
         return
-    with open_folder(upper_of(layout)) as upper:
+    with open_layer(layout) as upper:
         for path in takeovers.paths():
             parts = tuple(path.split("/"))
             try:
@@ -125,18 +125,3 @@ def _is_in_layer(upper: int, parts: tuple[str, ...]) -> bool:
             return parts[-1] in os.listdir(parent)
     except OSError:
         return False
-
-
-def _is_running(layout: StateLayout) -> bool:
-    """Whether the runtime lives: it holds this lock for as long as it does."""
-    try:
-        descriptor = os.open(layout.lock, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

@@ -10,10 +10,16 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Entry", "FileType", "read_entry"]
+from sandbox_kernel.engines.base import StateLayout
+from sandbox_kernel.engines.remove import open_own_folder
+from sandbox_kernel.folder.walk import open_folder
+
+__all__ = ["Entry", "FileType", "open_layer", "read_entry"]
 
 _PREFIXES = ("user.overlay.", "trusted.overlay.")
 
@@ -57,6 +63,21 @@ class Entry:
     is_opaque: bool = False
     was_copied_up: bool = False
     problem: str = ""
+
+
+@contextmanager
+def open_layer(layout: StateLayout) -> Iterator[int]:
+    """Yield a descriptor of the layer's own folder.
+
+    Its permissions are those of the notebook's folder inside, where any program may take them
+    away.  What we need to look into it is given back.
+    """
+    with open_folder(layout.folder) as parent:
+        descriptor = open_own_folder("upper", parent)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def read_entry(parent: int, name: str) -> Entry | None:

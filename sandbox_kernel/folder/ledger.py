@@ -76,8 +76,12 @@ class Takeovers:
     def save(self) -> None:
         """Write the record, in whole or not at all."""
         draft = self._file.with_suffix(".new")
-        draft.write_text(json.dumps(self._states), encoding="ascii")
-        os.replace(draft, self._file)
+        try:
+            draft.write_text(json.dumps(self._states), encoding="ascii")
+            os.replace(draft, self._file)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
 
 
 def _mark(status: os.stat_result) -> list[int]:

@@ -33,6 +33,17 @@ class Selection:
         """Whether this very path was named, not only a folder above it."""
         return tuple(path.split("/")) in self._paths
 
+    def leaves_hidden(self, path: str) -> bool:
+        """Whether this path is hidden and came along without being named.
+
+        Naming a hidden folder names what is in it, down to what is hidden once more.
+        """
+        parts = tuple(path.split("/"))
+        tails = [parts[len(named) :] for named in self._paths if parts[: len(named)] == named] or [
+            parts
+        ]
+        return all(any(part.startswith(".") for part in tail) for tail in tails)
+
     def of(self, changes: list[Change]) -> list[Change]:
         """Return the chosen ones in their order.
 

@@ -16,8 +16,8 @@ from typing import BinaryIO
 from sandbox_kernel.engines.base import StateLayout
 from sandbox_kernel.engines.remove import remove_tree
 from sandbox_kernel.errors import StorageError, StorageFullError
-from sandbox_kernel.folder.changes import Change, ChangeKind, diff, upper_of
-from sandbox_kernel.folder.layer import FileType
+from sandbox_kernel.folder.changes import Change, ChangeKind, diff
+from sandbox_kernel.folder.layer import FileType, open_layer
 from sandbox_kernel.folder.ledger import Takeovers
 from sandbox_kernel.folder.notebooks import LARGEST_NOTEBOOK, clean_notebook, is_notebook
 from sandbox_kernel.folder.selection import Selection
@@ -69,6 +69,7 @@ def apply(
     paths: Iterable[str] | None = None,
     *,
     links: bool = False,
+    hidden: bool = False,
     force: bool = False,
     clean: Callable[[bytes], bytes] = clean_notebook,
 ) -> list[Outcome]:
@@ -86,11 +87,13 @@ def apply(
     folder : Path
         The notebook's folder on the host.
     paths : iterable of str, optional
-        Paths of changes, or folders that hold some.  None is every change but hidden files, which
-        must be named because they configure tools such as git and editors.  A folder of the host
-        with hidden files in it is deleted or replaced only when named itself.
+        Paths of changes, or folders that hold some; None is every change.
     links : bool
         Take symbolic links over, as links.
+    hidden : bool
+        Take hidden files over that are not named, neither they nor a hidden folder they are in;
+        they configure tools such as git and editors.  A folder of the host with hidden files in
+        it is deleted or replaced only when named itself, whatever this says.
     force : bool
         Also replace or delete what has changed on the host since.
     clean : callable
@@ -105,34 +108,43 @@ def apply(
     ------
     ValidationFailedError
         A path names no change; nothing was taken over.
-    StorageFullError
-        The disk is full: what was taken over before stays, the host's other files are untouched.
-    StorageError
-        The folder or the layer cannot be read.
+    StorageFullError, StorageError
+        The disk is full, or fails, or the folder or the layer cannot be read.  No file is half
+        written; ``context`` lists under ``applied`` what was taken over before, and under
+        ``not_applied`` what was not.
     """
     selection = Selection(paths)
     changes = selection.of(diff(layout, folder))
     if not changes:
         return []
     takeovers = Takeovers.load(layout)
-    outcomes = []
-    with open_folder(upper_of(layout)) as upper, open_folder(folder) as host:
+    outcomes: list[Outcome] = []
+    with open_layer(layout) as upper, open_folder(folder) as host:
         move = _Move(upper, host, clean, takeovers)
         try:
             for change in changes:
-                outcome = _decide(change, selection, links=links, force=force)
-                outcomes.append(outcome or _carry_out(move, change, folder))
+                outcome = _decide(change, selection, links=links, hidden=hidden, force=force)
+                outcomes.append(outcome or _carry_out(move, change))
+        except OSError as error:
+            stopped = change.path
+            left = [each.path for each in changes[len(outcomes) :]]
+            done = [each.change.path for each in outcomes if each.status is Status.APPLIED]
+            raise _stopped(str(folder / stopped), error, done, left) from error
         finally:
-            takeovers.save()
+            # Without the record the changes are compared by their content, which is the same.
+            with suppress(OSError):
+                takeovers.save()
     return outcomes
 
 
-def _decide(change: Change, selection: Selection, *, links: bool, force: bool) -> Outcome | None:
+def _decide(
+    change: Change, selection: Selection, *, links: bool, hidden: bool, force: bool
+) -> Outcome | None:
     """Return why a change shall not be taken over, or None."""
     if change.problem:
         return Outcome(change=change, status=Status.REFUSED, reason=change.problem)
-    if change.is_hidden and not selection.is_explicit:
-        reason = "hidden files are taken over only when named"
+    if not hidden and selection.leaves_hidden(change.path):
+        reason = "hidden files are taken over only when named, or with --hidden"
         return Outcome(change=change, status=Status.SKIPPED, reason=reason)
     if change.takes_hidden and not selection.names(change.path):
         reason = "hidden files of the host would go with it; name this path to apply it"
@@ -146,7 +158,7 @@ def _decide(change: Change, selection: Selection, *, links: bool, force: bool) -
     return None
 
 
-def _carry_out(move: _Move, change: Change, folder: Path) -> Outcome:
+def _carry_out(move: _Move, change: Change) -> Outcome:
     try:
         move(change)
     except (_RefusedError, ValueError) as error:
@@ -158,13 +170,28 @@ def _carry_out(move: _Move, change: Change, folder: Path) -> Outcome:
         reason = "a folder on its way is a link or a file on the host"
         return Outcome(change=change, status=Status.REFUSED, reason=reason)
     except OSError as error:
-        if error.errno in _FULL:
-            raise StorageFullError(str(folder / change.path), "write") from error
-        if error.errno == errno.EIO:
-            raise StorageError(str(folder / change.path), "write", "input/output error") from error
+        if error.errno in (*_FULL, errno.EIO):
+            raise  # it would be no better for the others
         reason = error.strerror or str(error)
         return Outcome(change=change, status=Status.REFUSED, reason=reason.lower())
     return Outcome(change=change, status=Status.APPLIED)
+
+
+def _stopped(
+    path: str, error: OSError, done: list[str], left: list[str]
+) -> StorageError | StorageFullError:
+    """Return the error for a disk that takes no more, with what was done and what was not."""
+    stopped: StorageError | StorageFullError
+    if error.errno in _FULL:
+        stopped = StorageFullError(path, "write")
+    else:
+        stopped = StorageError(path, "write", "input/output error")
+    stopped.hint = (
+        f"{len(done)} of the changes were taken over before it, {len(left)} were not;"
+        " mend the disk or free space on it, then apply again."
+    )
+    stopped.context |= {"applied": done, "not_applied": left}
+    return stopped
 
 
 class _Move:

@@ -8,7 +8,6 @@ any point knows what may be lying about.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sandbox_kernel.engines.alive import is_locked
 from sandbox_kernel.engines.base import Engine, Instance, Launch, SandboxSpec, StateLayout
 from sandbox_kernel.errors import (
     EngineStartError,
@@ -406,7 +406,7 @@ class Manager:
     def _ended(self, entry: Entry) -> None:
         destroying = replace(entry, state=advance(entry.state, Event.DESTROY))
         self._registry.put(destroying)
-        if entry.state is not State.STOPPED or _is_locked(self._layout(entry.lifetime).lock):
+        if entry.state is not State.STOPPED or is_locked(self._layout(entry.lifetime)):
             self._end_processes(destroying, grace=0.0)
         advance(destroying.state, Event.DESTROYED)
         self._registry.remove(destroying)
@@ -437,10 +437,10 @@ class Manager:
 
     def _end_orphan(self, entry: Entry, engine: Engine, layout: StateLayout) -> None:
         """End a runtime that no record names, as after the loss of the registry."""
-        if not _is_locked(layout.lock):
+        if not is_locked(layout):
             return
         engine.stop(None, layout, grace=0.0)
-        if _is_locked(layout.lock):
+        if is_locked(layout):
             raise EngineStartError(
                 engine.name,
                 entry.sandbox_id,
@@ -558,7 +558,7 @@ class Manager:
             engine = self._engine(entry.engine)
         except SandboxConfigurationError:
             # An engine that is no longer installed must not keep the others from being listed.
-            return _is_locked(layout.lock)
+            return is_locked(layout)
         return engine.is_alive(entry.instance, layout)
 
     def _endpoint(self, entry: Entry) -> Endpoint:
@@ -607,22 +607,6 @@ class Manager:
             ephemeral=entry.ephemeral,
             layout=self._layout(entry.lifetime),
         )
-
-
-def _is_locked(path: Path) -> bool:
-    """Whether a living process holds the lock; cannot be fooled by what is written anywhere."""
-    try:
-        with storage_errors(path, "open"):
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except SandboxError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _show_host_again(layout: StateLayout) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_kernel.engines.base import StateLayout
 from sandbox_kernel.errors import StorageError
-from sandbox_kernel.folder import ChangeKind, FileType, diff
+from sandbox_kernel.folder import ChangeKind, FileType, apply, diff
 from tests.support.clock import tick
 
 
@@ -165,3 +165,31 @@ def test_a_missing_host_folder_is_an_error_that_names_it(layout, tmp_path):
     """The folder may have been moved since the sandbox was made."""
     with pytest.raises(StorageError, match="moved-away"):
         diff(layout, tmp_path / "moved-away")
+
+
+@pytest.mark.parametrize("mode", ["400", "000"])
+def test_a_folder_closed_from_inside_is_compared_all_the_same(
+    layout, folder, inside, as_ordinary_user, mode
+):
+    """The top folder's permissions are the sandbox's to change, and bar nobody on the host."""
+    inside(f"echo 1 > f; mkdir d; echo 1 > d/g; chmod {mode} .")
+
+    found = as_ordinary_user(diff, layout, folder)
+
+    assert [change.path for change in found] == ["d", "d/g", "f"]
+    inside(f"chmod {mode} .")
+    assert len(as_ordinary_user(apply, layout, folder)) == 3
+    assert (folder / "f").read_text() == "1\n"
+
+
+def test_a_link_in_the_layers_place_is_not_followed(layout, folder, tmp_path, as_ordinary_user):
+    """Whatever it points to keeps its permissions."""
+    closed = tmp_path / "closed"
+    closed.mkdir(0o000)
+    (layout.folder / "upper").rmdir()
+    (layout.folder / "upper").symlink_to(closed)
+
+    with pytest.raises(StorageError):
+        as_ordinary_user(diff, layout, folder)
+
+    assert closed.stat().st_mode & 0o777 == 0

@@ -14,6 +14,7 @@ from sandbox_kernel.engines.base import StateLayout
 from sandbox_kernel.errors import StorageFullError, ValidationFailedError
 from sandbox_kernel.folder import Status, apply, diff, takeover
 from tests.support.clock import tick
+from tests.support.small_disk import run_on_small_disk
 
 
 def statuses(layout: StateLayout, folder: Path, paths=None, **options) -> dict[str, str]:
@@ -141,6 +142,35 @@ def test_hidden_files_must_be_named(layout, folder, inside):
     assert outcome["sub/f"] == "applied"
     assert outcome[".git/hooks/pre-commit"] == outcome["sub/.vscode"] == "skipped"
     assert statuses(layout, folder, [".git/hooks"])[".git/hooks/pre-commit"] == "applied"
+
+
+@pytest.mark.parametrize("named", ["a", "a/b"])
+def test_naming_a_folder_does_not_name_hidden_files_in_it(layout, folder, inside, named):
+    """They are listed as left out; naming the hidden one, or its hidden folder, takes it."""
+    inside("mkdir -p a/b/.git/hooks/.x; cd a/b; echo 1 > f; echo 1 > .envrc; echo 1 > .git/hooks/h")
+
+    outcome = statuses(layout, folder, [named])
+
+    assert outcome["a/b/f"] == "applied"
+    assert outcome["a/b/.envrc"] == outcome["a/b/.git/hooks/h"] == "skipped"
+    assert not (folder / "a/b/.git").exists()
+    assert statuses(layout, folder, ["a/b/.envrc"]) == {"a/b/.envrc": "applied"}
+    below = statuses(layout, folder, ["a/b/.git"])
+    assert below["a/b/.git/hooks/h"] == "applied"
+    assert below["a/b/.git/hooks/.x"] == "skipped"
+
+
+def test_hidden_files_are_taken_over_when_asked_for(layout, folder, inside):
+    """With or without paths; a host folder with hidden files must be named all the same."""
+    (folder / "gone/.git").mkdir(parents=True)
+    inside("mkdir -p a; echo 1 > a/.envrc; echo 1 > .hidden; rm -r gone")
+
+    assert statuses(layout, folder, hidden=True) == {
+        ".hidden": "applied",
+        "a": "applied",
+        "a/.envrc": "applied",
+        "gone": "refused",
+    }
 
 
 def test_modes_lose_what_is_dangerous_and_keep_what_is_useful(layout, folder, inside):
@@ -292,6 +322,32 @@ def test_a_full_disk_leaves_the_old_file(layout, folder, inside, monkeypatch):
         apply(layout, folder)
 
     assert files(folder) == {"f": "old"}
+
+
+def test_a_disk_that_fills_up_says_what_was_done_and_what_was_not(layout, folder, inside):
+    """On a real small disk: no draft and no half file; applying again goes on from there."""
+    inside("for n in a c d; do echo $n > $n; done; head -c 3000000 /dev/urandom > b")
+    script = (
+        "import json, os, sys\n"
+        "from pathlib import Path\n"
+        "from sandbox_kernel.engines.base import StateLayout\n"
+        "from sandbox_kernel.errors import StorageFullError\n"
+        "from sandbox_kernel.folder import apply, diff\n"
+        "layout, folder = StateLayout(Path(sys.argv[1])), Path(sys.argv[2])\n"
+        "try:\n    apply(layout, folder)\nexcept StorageFullError as error:\n"
+        "    told = {**error.context, 'hint': error.hint}\n"
+        "print(json.dumps([told, sorted(os.listdir(folder)),"
+        " [c.path for c in diff(layout, folder)]]))\n"
+    )
+
+    output = run_on_small_disk(folder, 1 << 20, script, str(layout.root), str(folder))
+
+    told, listed, left = json.loads(output)
+    assert told["path"] == str(folder / "b")
+    assert (told["applied"], told["not_applied"]) == (["a"], ["b", "c", "d"])
+    assert "1 of the changes were taken over before it, 3 were not" in told["hint"]
+    assert listed == ["a"]
+    assert left == ["b", "c", "d"]
 
 
 def test_names_with_any_character_arrive(layout, folder):

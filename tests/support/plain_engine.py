@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from sandbox_kernel.engines.alive import is_locked
 from sandbox_kernel.engines.base import Instance, Launch, Probe, StateLayout
 from sandbox_kernel.errors import EngineStartError
 
@@ -119,19 +120,19 @@ class PlainEngine:
         }
 
     def is_alive(self, instance: Instance, layout: StateLayout) -> bool:
-        return _is_locked(layout)
+        return is_locked(layout)
 
     def stop(self, instance: Instance | None, layout: StateLayout, *, grace: float) -> None:
         data = instance.data if instance is not None else _recorded(layout)
         if data is None:
             # Its starter died before the record: it never gets a configuration, and so ends.
             deadline = time.monotonic() + 10.0
-            while _is_locked(layout) and time.monotonic() < deadline:
+            while is_locked(layout) and time.monotonic() < deadline:
                 time.sleep(0.005)
             return
         pid, lifetime = int(data["pid"]), str(data["lifetime"])
         deadline = time.monotonic() + grace
-        while _is_locked(layout) and time.monotonic() < deadline:
+        while is_locked(layout) and time.monotonic() < deadline:
             time.sleep(0.005)
         while True:
             found = processes_of(lifetime)
@@ -159,20 +160,6 @@ def _recorded(layout: StateLayout) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return data if isinstance(data, dict) else None
-
-
-def _is_locked(layout: StateLayout) -> bool:
-    try:
-        descriptor = os.open(layout.lock, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _take_lock(layout: StateLayout) -> int | None:
