@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from sandbox_kernel.cli.exit_codes import INTERRUPTED
 from sandbox_kernel.cli.parser import parse_arguments
-from sandbox_kernel.cli.report import INTERRUPTED, report_error, report_os_error
+from sandbox_kernel.cli.report import report_error, report_os_error
 from sandbox_kernel.errors import SandboxError
 
 __all__ = ["main"]

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from sandbox_kernel import folder as layer
+from sandbox_kernel.cli.exit_codes import FAILED, OK
 from sandbox_kernel.cli.naming import existing
-from sandbox_kernel.cli.report import FAILED, OK, print_json, printable, size_text
+from sandbox_kernel.cli.report import print_json, printable, size_text
 from sandbox_kernel.cli.sandboxes import confirm
-from sandbox_kernel.errors import SandboxConfigurationError
+from sandbox_kernel.errors import SandboxConfigurationError, StorageError, StorageFullError
 from sandbox_kernel.folder.selection import Selection
 from sandbox_kernel.manager import locks
 from sandbox_kernel.manager.manager import Manager, SandboxInfo
@@ -40,13 +41,21 @@ def apply(arguments: Namespace) -> int:
     """Take changes over; fails when one that was to be taken over was not."""
     with closing(Manager()) as manager:
         info, folder = _overlay(manager, arguments.sandbox)
-    outcomes = layer.apply(
-        info.layout,
-        folder,
-        arguments.paths or None,
-        links=arguments.links,
-        force=arguments.force,
-    )
+    try:
+        outcomes = layer.apply(
+            info.layout,
+            folder,
+            arguments.paths or None,
+            links=arguments.links,
+            hidden=arguments.hidden,
+            force=arguments.force,
+        )
+    except (StorageError, StorageFullError) as error:
+        if not arguments.json:
+            for what, key in (("applied", "applied"), ("not applied", "not_applied")):
+                for path in error.context.get(key, ()):
+                    print(_row(what, printable(path)))
+        raise
     if arguments.json:
         print_json(
             [
@@ -61,6 +70,7 @@ def apply(arguments: Namespace) -> int:
     elif outcomes:
         for outcome in outcomes:
             print(_line(str(outcome.status), outcome.change, outcome.reason))
+        _tell_left_out(outcomes)
     else:
         print(f"No changes in {folder}.")
     bad = {layer.Status.CONFLICT, layer.Status.REFUSED}
@@ -84,6 +94,15 @@ def discard(arguments: Namespace) -> int:
     for change in () if arguments.json else changes:
         print(_line("discarded", change, ""))
     return OK
+
+
+def _tell_left_out(outcomes: list[layer.Outcome]) -> None:
+    left = [o for o in outcomes if o.status is layer.Status.SKIPPED and o.change.is_hidden]
+    if left:
+        print(
+            f"{len(left)} hidden left out: they can configure tools on this machine."
+            " Look at them, then name them or say --hidden."
+        )
 
 
 def _overlay(manager: Manager, text: str) -> tuple[SandboxInfo, Path]:
@@ -118,7 +137,11 @@ def _line(what: str, change: layer.Change, remark: str) -> str:
         details.append(f"with {change.host_entries} in it on the host")
     if remark:
         details.append(printable(remark))
-    return f"{what:<12}  {path}" + (f"  ({', '.join(details)})" if details else "")
+    return _row(what, path) + (f"  ({', '.join(details)})" if details else "")
+
+
+def _row(what: str, path: str) -> str:
+    return f"{what:<12}  {path}"
 
 
 def _change_facts(change: layer.Change) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import sys
 from argparse import Namespace
 from dataclasses import asdict
 
-from sandbox_kernel.cli.report import NO_ENGINE, OK, print_json, printable
+from sandbox_kernel.cli.exit_codes import NO_ENGINE, OK
+from sandbox_kernel.cli.report import print_json, printable
 from sandbox_kernel.engines.doctor import Finding, findings
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.manager.engine_choice import load_engine

@@ -11,6 +11,7 @@ import threading
 from argparse import Namespace
 from typing import Any
 
+from sandbox_kernel.cli.exit_codes import NO_PROGRAM, NO_SANDBOX, NOT_EXECUTABLE, TIMED_OUT, USAGE
 from sandbox_kernel.cli.naming import notebook_of, pairs, sandbox_id_of
 from sandbox_kernel.cli.report import print_json, report_os_error, warn
 from sandbox_kernel.client.options import SandboxOptions
@@ -19,17 +20,12 @@ from sandbox_kernel.client.sandbox import Sandbox, get_sandbox
 from sandbox_kernel.errors import (
     CommandNotFoundError,
     CommandPermissionDeniedError,
+    SandboxConfigurationError,
     SandboxError,
 )
 from sandbox_kernel.manager.manager import Manager
 
 __all__ = ["execute"]
-
-# What shells and timeout(1) use for these ends; 125 is what docker uses for its own failures.
-_TIMED_OUT = 124
-_FAILED = 125
-_NOT_EXECUTABLE = 126
-_NOT_FOUND = 127
 
 _CHUNK = 64 << 10
 
@@ -39,16 +35,18 @@ def execute(arguments: Namespace) -> int:
     try:
         return asyncio.run(_execute(arguments))
     except CommandNotFoundError as error:
-        return _report(error, arguments, _NOT_FOUND)
+        return _report(error, arguments, NO_PROGRAM)
     except CommandPermissionDeniedError as error:
-        return _report(error, arguments, _NOT_EXECUTABLE)
+        return _report(error, arguments, NOT_EXECUTABLE)
+    except SandboxConfigurationError as error:
+        return _report(error, arguments, USAGE)
     except SandboxError as error:
-        return _report(error, arguments, _FAILED)
+        return _report(error, arguments, NO_SANDBOX)
     except BrokenPipeError:
         raise
     except OSError as error:
         report_os_error(error)
-        return _FAILED
+        return NO_SANDBOX
 
 
 async def _execute(arguments: Namespace) -> int:
@@ -92,7 +90,7 @@ async def _in(sandbox: Sandbox, arguments: Namespace) -> int:
         warn(f"{arguments.argv[0]!r} was killed after {arguments.timeout:g} s.")
     elif ended.reason == "memory_limit":
         warn(f"{arguments.argv[0]!r} was killed: the sandbox reached its memory limit.")
-    return _TIMED_OUT if ended.timed_out else ended.exit_code
+    return TIMED_OUT if ended.timed_out else ended.exit_code
 
 
 async def _follow(process: Process, collected: dict[str, bytearray] | None) -> ProcessExit:

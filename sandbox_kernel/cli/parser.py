@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import sandbox_kernel
+from sandbox_kernel.cli.exit_codes import EXEC_CODES, EXIT_CODES
 
 if TYPE_CHECKING:
     # argparse keeps the class of this collection to itself.
@@ -19,19 +20,79 @@ _COMMANDS = "sandbox_kernel.cli"
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the arguments; wrong ones end the program with a message and code 2."""
-    own, program = list(argv), None
-    if own[:1] == ["exec"] and "--" in own:
-        # What follows is another program's, options and further "--" included.
-        split = own.index("--")
-        own, program = own[:split], own[split + 1 :]
+    """Return the arguments; wrong ones end the program with a message and code 2.
+
+    Options may stand before, between and after the other words of a command.
+    """
     parser = build_parser()
-    arguments = parser.parse_args(own)
-    if own[:1] == ["exec"]:
+    words = list(argv)
+    leaf = _Leaf.find(parser, words)
+    if leaf is None:
+        return parser.parse_args(words)  # help, the version, or an error
+    program: list[str] = []
+    own = leaf.words
+    if leaf.runs_program:
+        own, program = leaf.split_program()
+    arguments = leaf.parser.parse_intermixed_args(own)
+    if leaf.runs_program:
         if not program:
-            parser.error("exec needs a program: jupyter sandbox exec SANDBOX -- PROGRAM")
+            leaf.parser.error(f"say what to run: {leaf.parser.prog} {arguments.sandbox} PROGRAM")
         arguments.argv = program
     return arguments
+
+
+class _Leaf:
+    """The command that the words name, and the words after its name.
+
+    argparse itself gives every word after a command to a parser that cannot mix options with
+    words of any number, so the command's parser is called directly.
+    """
+
+    def __init__(self, parser: argparse.ArgumentParser, words: list[str]) -> None:
+        self.parser = parser
+        self.words = words
+
+    @classmethod
+    def find(cls, parser: argparse.ArgumentParser, words: list[str]) -> _Leaf | None:
+        while (choices := _commands_of(parser)) is not None:
+            if not words or words[0] not in choices:
+                return None
+            parser, words = choices[words[0]], words[1:]
+        return cls(parser, words)
+
+    @property
+    def runs_program(self) -> bool:
+        return self.parser.get_default("runs_program") is True
+
+    def split_program(self) -> tuple[list[str], list[str]]:
+        """Return our own words, and the program's: all after SANDBOX, less our options and a "--".
+
+        No program is named like an option, so that options just after SANDBOX are still ours.
+        """
+        with_value = {
+            option
+            for action in self.parser._actions  # noqa: SLF001  there is no other way to ask
+            for option in action.option_strings
+            if action.nargs != 0
+        }
+        words, here, named = self.words, 0, False
+        while here < len(words):
+            word = words[here]
+            if word == "--":
+                return words[:here], words[here + 1 :]
+            if not word.startswith("-"):
+                if named:
+                    return words[:here], words[here:]
+                named = True
+            here += 2 if word in with_value else 1
+        return words, []
+
+
+def _commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser] | None:
+    for action in parser._actions:  # noqa: SLF001  there is no other way to ask
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            return action.choices
+    return None
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -39,6 +100,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="jupyter sandbox",
         description="Run notebooks and commands in sandboxes, and look after the sandboxes.",
+        epilog=_exit_codes(EXIT_CODES),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=sandbox_kernel.__version__)
@@ -54,6 +117,11 @@ def build_parser() -> argparse.ArgumentParser:
     _add_doctor(commands)
     _add_kernelspec(commands)
     return parser
+
+
+def _exit_codes(codes: Mapping[int, str]) -> str:
+    rows = [f"  {code:>3}  {meaning}" for code, meaning in codes.items()]
+    return "\n".join(["exit codes:", *rows])
 
 
 def _add(commands: _Commands, name: str, function: str, text: str) -> argparse.ArgumentParser:
@@ -126,7 +194,13 @@ def _add_exec(commands: _Commands) -> None:
         "execute:execute",
         "Run a command in a sandbox and end with its exit code; starts the sandbox if need be.",
     )
-    command.usage = f"{command.prog} [OPTION ...] SANDBOX -- PROGRAM [ARGUMENT ...]"
+    command.usage = f"{command.prog} [OPTION ...] SANDBOX PROGRAM [ARGUMENT ...]"
+    command.epilog = (
+        "Everything after SANDBOX is the program with its arguments; '--' may stand before it.\n\n"
+        + _exit_codes(EXEC_CODES)
+    )
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.set_defaults(runs_program=True)
     command.add_argument("sandbox", metavar="SANDBOX", help=_SANDBOX_HELP)
     command.add_argument("--cwd", metavar="FOLDER", help="the folder in the sandbox to run it in")
     command.add_argument(
@@ -201,7 +275,15 @@ def _add_apply(commands: _Commands) -> None:
         "--links", action="store_true", help="take symbolic links over too, as links"
     )
     command.add_argument(
+        "--hidden",
+        action="store_true",
+        help="also hidden files that are not named themselves; they configure tools, such as git",
+    )
+    command.add_argument(
         "--force", action="store_true", help="also where the host's file has changed since"
+    )
+    command.add_argument(
+        "-y", "--yes", action="store_true", help="accepted as by discard; apply never asks"
     )
 
 
@@ -253,12 +335,22 @@ def _add_kernelspec(commands: _Commands) -> None:
     )
     where.add_argument("--prefix", metavar="FOLDER", help="below this folder, such as /usr/local")
     command.add_argument(
-        "--name",
-        default="sandbox-python",
-        help="the kernelspec's name (default: %(default)s)",
+        "--language",
+        metavar="LANGUAGE",
+        help="for this language, with the kernel of it that Jupyter has (default: python)",
     )
     command.add_argument(
-        "--display-name", metavar="TEXT", help="the name that people see; by default that of Python"
+        "--kernel",
+        metavar="NAME",
+        help="with this kernel of Jupyter's; needed where it has several of the language",
+    )
+    command.add_argument(
+        "--name", help="the kernelspec's name; sandbox-LANGUAGE by default, so sandbox-python"
+    )
+    command.add_argument(
+        "--display-name",
+        metavar="TEXT",
+        help="the name that people see; by default the one given with --name, else the kernel's",
     )
     command.add_argument(
         "--id", metavar="ID", help="let every notebook on this kernel share the sandbox of this id"

@@ -1,4 +1,4 @@
-"""How the commands speak: exit codes, errors, tables, JSON, and text that nobody may trust."""
+"""How the commands speak: errors, tables, JSON, and text that nobody may trust."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from sandbox_kernel.cli.exit_codes import BUSY, FAILED, NO_ENGINE, NOT_FOUND, STORAGE, USAGE
 from sandbox_kernel.errors import (
     EngineError,
     SandboxBusyError,
@@ -16,14 +17,12 @@ from sandbox_kernel.errors import (
     SandboxError,
     SandboxNotFoundError,
     SandboxRunningError,
+    StorageError,
+    StorageFullError,
     ValidationFailedError,
 )
 
 __all__ = [
-    "FAILED",
-    "INTERRUPTED",
-    "OK",
-    "USAGE",
     "exit_code_of",
     "print_json",
     "print_table",
@@ -35,22 +34,14 @@ __all__ = [
     "warn",
 ]
 
-OK = 0
-FAILED = 1
-USAGE = 2
-"""argparse's own code for wrong arguments, and ours for arguments that cannot be honoured."""
-NOT_FOUND = 3
-BUSY = 4
-NO_ENGINE = 5
-INTERRUPTED = 130
-"""What shells give a program that ended by Ctrl-C."""
-
 _CODES: tuple[tuple[type[SandboxError], int], ...] = (
     (SandboxNotFoundError, NOT_FOUND),
     (SandboxBusyError, BUSY),
     (SandboxRunningError, BUSY),
     (EngineError, NO_ENGINE),
     (SandboxConfigurationError, USAGE),
+    (StorageError, STORAGE),
+    (StorageFullError, STORAGE),
     (ValidationFailedError, USAGE),
 )
 
@@ -84,7 +75,7 @@ def report_os_error(error: OSError) -> int:
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, stream.fileno())
             os.close(null)
-    return FAILED
+    return STORAGE
 
 
 def warn(text: str) -> None:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import secrets
 import signal
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
-import nbformat
-from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
-from jupyter_client.manager import AsyncKernelManager
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
-from tqdm import tqdm
-
+from sandbox_kernel.cli.exit_codes import FAILED, INTERRUPTED, NO_ENGINE, OK
 from sandbox_kernel.cli.naming import pairs
-from sandbox_kernel.cli.report import FAILED, INTERRUPTED, OK, print_json, warn
-from sandbox_kernel.errors import SandboxConfigurationError, StorageError
+from sandbox_kernel.cli.notebooks import code_cells, import_lean, read_notebook, write_notebook
+from sandbox_kernel.cli.report import print_json, warn
+from sandbox_kernel.errors import SandboxConfigurationError
 from sandbox_kernel.manager.identity import check_sandbox_id
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 __all__ = ["run"]
 
@@ -33,8 +30,14 @@ def run(arguments: Namespace) -> int:
     source = Path(arguments.notebook).absolute()
     _check_target(arguments)
     _check_kernel(arguments.kernel)
-    notebook = _read(source)
+    notebook = read_notebook(source)
     environment = _environment(arguments)
+    with import_lean():
+        from nbclient.exceptions import (  # noqa: PLC0415  start-up time
+            CellExecutionError,
+            CellTimeoutError,
+            DeadKernelError,
+        )
     failure, code = "", OK
     with _Progress(notebook, quiet=arguments.quiet or arguments.json) as progress:
         try:
@@ -51,10 +54,11 @@ def run(arguments: Namespace) -> int:
                 failure, code = f"{progress.where}: the kernel died", FAILED
         except RuntimeError as error:
             # What jupyter_client raises when the kernel never answered.
-            failure, code = f"the kernel did not start: {error}", FAILED
+            failure, code = f"the kernel did not start: {error}", NO_ENGINE
         except (KeyboardInterrupt, asyncio.CancelledError):
             failure, code = f"{progress.where}: interrupted", INTERRUPTED
-    _write(notebook, arguments, source)
+    if target := source if arguments.inplace else arguments.output and Path(arguments.output):
+        write_notebook(notebook, target)
     if arguments.json:
         print_json(
             {"notebook": str(source), "cells_executed": progress.done, "failure": failure or None}
@@ -65,13 +69,16 @@ def run(arguments: Namespace) -> int:
 
 
 async def _execute(
-    notebook: nbformat.NotebookNode,
+    notebook: NotebookNode,
     folder: Path,
     arguments: Namespace,
     environment: dict[str, str],
     progress: _Progress,
 ) -> None:
     """Execute the notebook in place; SIGINT and SIGTERM cancel this and end the kernel."""
+    from jupyter_client.manager import AsyncKernelManager  # noqa: PLC0415  start-up time
+    from nbclient import NotebookClient  # noqa: PLC0415
+
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None  # noqa: S101  a coroutine runs in a task
 
@@ -120,6 +127,11 @@ def _check_target(arguments: Namespace) -> None:
 
 def _check_kernel(name: str) -> None:
     """Refuse a kernel that would run the cells on the host: `run` promises a sandbox."""
+    from jupyter_client.kernelspec import (  # noqa: PLC0415  start-up time
+        KernelSpecManager,
+        NoSuchKernel,
+    )
+
     try:
         spec = KernelSpecManager().get_kernel_spec(name)
     except NoSuchKernel as error:
@@ -132,33 +144,6 @@ def _check_kernel(name: str) -> None:
             hint="Use a kernel of 'jupyter sandbox kernelspec install', or 'jupyter execute'"
             " to run the notebook on this machine itself.",
         )
-
-
-def _read(path: Path) -> nbformat.NotebookNode:
-    try:
-        notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-        return cast("nbformat.NotebookNode", notebook)
-    except OSError as error:
-        raise StorageError(
-            str(path), "read", error.strerror or str(error), "Check the notebook's path."
-        ) from error
-    except (nbformat.reader.NotJSONError, nbformat.ValidationError, ValueError) as error:
-        reason = str(error).splitlines()[0][:200]
-        raise SandboxConfigurationError(f"{path} is no notebook: {reason}.") from error
-
-
-def _write(notebook: nbformat.NotebookNode, arguments: Namespace, source: Path) -> None:
-    """Write the executed notebook where asked, in whole or not at all."""
-    target = source if arguments.inplace else arguments.output and Path(arguments.output)
-    if not target:
-        return
-    draft = Path(target).with_name(f".{secrets.token_hex(8)}.ipynb")
-    try:
-        nbformat.write(notebook, draft)  # type: ignore[no-untyped-call]
-        os.replace(draft, target)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise StorageError(str(target), "write", error.strerror or str(error)) from error
 
 
 def _environment(arguments: Namespace) -> dict[str, str]:
@@ -186,15 +171,14 @@ def _environment(arguments: Namespace) -> dict[str, str]:
 class _Progress:
     """The bar, and which cell we are at."""
 
-    def __init__(self, notebook: nbformat.NotebookNode, *, quiet: bool) -> None:
+    def __init__(self, notebook: NotebookNode, *, quiet: bool) -> None:
         self.done = 0
         self.where = "before the first cell"
         self.is_interrupted = False
-        total = sum(
-            cell.cell_type == "code" and bool(cell.source.strip()) for cell in notebook.cells
-        )
+        from tqdm import tqdm  # noqa: PLC0415  start-up time
+
         # disable=None: no bar where there is no terminal.
-        self._bar = tqdm(total=total, unit="cell", disable=True if quiet else None)
+        self._bar = tqdm(total=code_cells(notebook), unit="cell", disable=True if quiet else None)
 
     def __enter__(self) -> Self:
         return self
@@ -202,7 +186,7 @@ class _Progress:
     def __exit__(self, *_: object) -> None:
         self._bar.close()
 
-    def started(self, *, cell: nbformat.NotebookNode, cell_index: int) -> None:
+    def started(self, *, cell: NotebookNode, cell_index: int) -> None:
         """Note which cell comes; nbclient calls this before cells of every kind."""
         if cell.cell_type == "code":
             self.where = f"cell {cell_index + 1}"

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+from sandbox_kernel.cli.exit_codes import OK
 from sandbox_kernel.cli.naming import existing
 from sandbox_kernel.cli.report import (
-    OK,
     exit_code_of,
     print_json,
     print_table,

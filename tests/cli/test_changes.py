@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
 from sandbox_kernel.manager.manager import Manager
@@ -67,6 +70,45 @@ def test_a_conflict_is_exit_code_one(sandbox, changed):
     assert listing(changed)["old.txt"] == "host\n"
     assert sandbox("apply", "s", "old.txt", "--force").code == 0
     assert listing(changed)["old.txt"] == "new\n"
+
+
+def test_hidden_files_of_a_named_folder_are_listed_as_left_out(sandbox, changed):
+    """Taken over only when named themselves, or with --hidden."""
+    script = f"mkdir -p {changed}/d/.git/hooks; cd {changed}/d; echo 1 > x; echo 1 > .git/hooks/h"
+    sandbox("exec", "s", "sh", "-c", script)
+
+    applied = sandbox("apply", "s", "d")
+
+    assert applied.code == 0
+    assert "applied       d/x" in applied.out
+    assert "skipped       d/.git/hooks/h" in applied.out
+    assert "3 hidden left out" in applied.out
+    assert not (changed / "d" / ".git").exists()
+    assert sandbox("apply", "s", "d", "--hidden").code == 0
+    assert (changed / "d" / ".git" / "hooks" / "h").read_text() == "1\n"
+
+
+def test_a_full_disk_is_told_with_what_was_done(sandbox, changed, monkeypatch):
+    """Line by line, then the error."""
+    write = os.fsync
+    calls = []
+
+    def fill(descriptor):
+        calls.append(descriptor)
+        if len(calls) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fill)
+    ended = sandbox("apply", "s")
+
+    assert ended.code == 6
+    assert ended.out.splitlines() == [
+        "applied       added.txt",
+        "applied       gone.txt",
+        "not applied   old.txt",
+    ]
+    assert "no space is left" in ended.err
 
 
 def test_discarding_needs_a_stopped_sandbox(sandbox, changed):

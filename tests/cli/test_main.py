@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from sandbox_kernel.cli.exit_codes import EXEC_CODES, EXIT_CODES
+from sandbox_kernel.cli.parser import parse_arguments
 from sandbox_kernel.cli.report import exit_code_of, printable, size_text
 from sandbox_kernel.errors import (
     EngineUnavailableError,
@@ -17,6 +21,8 @@ from sandbox_kernel.errors import (
     SandboxError,
     SandboxNotFoundError,
     SandboxRunningError,
+    StorageError,
+    StorageFullError,
     ValidationFailedError,
 )
 
@@ -46,12 +52,52 @@ def test_help_loads_nothing_that_is_slow():
         (EngineUnavailableError("bubblewrap", "no", "do"), 5),
         (SandboxConfigurationError("no"), 2),
         (ValidationFailedError("path", "is wrong"), 2),
+        (StorageError("f", "read", "no"), 6),
+        (StorageFullError("f", "write"), 6),
         (SandboxError("no"), 1),
     ],
 )
 def test_exit_codes_are_those_of_the_page(error, code):
     """docs/cli.md lists them; programs rely on them."""
     assert exit_code_of(error) == code
+
+
+def test_help_and_page_have_the_table_of_exit_codes(sandbox):
+    """One table, in three places."""
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (.+?) \|$", page, re.MULTILINE)
+    table = [(str(code), text) for code, text in (*EXIT_CODES.items(), *EXEC_CODES.items())]
+    plain = [(code, text.replace("`", "'").rstrip(".")) for code, text in rows]
+
+    assert plain == table
+    for words, codes in ((("--help",), EXIT_CODES), (("exec", "--help"), EXEC_CODES)):
+        shown = sandbox(*words).out
+        for code, text in codes.items():
+            assert f"  {code:>3}  {text}\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("apply s --force a -y b", {"paths": ["a", "b"], "force": True, "yes": True}),
+        ("apply s a -- -b", {"paths": ["a", "-b"]}),
+        ("stop a --grace 3 b", {"sandboxes": ["a", "b"], "grace": 3.0}),
+        ("exec s ls -la --json", {"argv": ["ls", "-la", "--json"], "json": False}),
+        ("exec --json s -- ls -- x", {"argv": ["ls", "--", "x"], "json": True}),
+        ("exec s --cwd /x --env A=b ls", {"argv": ["ls"], "cwd": "/x", "env": ["A=b"]}),
+        ("exec --env=A=b s ls --env", {"argv": ["ls", "--env"], "env": ["A=b"]}),
+    ],
+)
+def test_options_may_stand_anywhere_but_after_a_program(words, expected):
+    """What comes after exec's sandbox is the program's, as with docker exec and ssh."""
+    arguments = vars(parse_arguments(words.split()))
+
+    assert {name: arguments[name] for name in expected} == expected
+
+
+def test_exec_without_a_program_says_what_to_type(sandbox):
+    """With the sandbox that was named."""
+    assert "say what to run: jupyter sandbox exec s PROGRAM" in sandbox("exec", "s").err
 
 
 def test_an_error_is_a_line_and_what_to_do(sandbox):
@@ -141,7 +187,7 @@ def test_a_full_disk_for_the_output_is_an_error_with_its_reason(home, words):
     """Also where the output is only written at the end; a traceback helps nobody."""
     ended = run_in_shell(f"SANDBOX {words} >/dev/full")
 
-    assert ended.returncode == 1
+    assert ended.returncode == 6
     assert ended.stderr == b"jupyter sandbox: No space left on device\n"
 
 

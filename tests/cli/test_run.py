@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -102,11 +103,78 @@ def test_what_is_no_notebook_is_refused(sandbox, home):
     """A missing file, and a file of another kind."""
     (home.work / "text.ipynb").write_text("hello")
 
-    assert sandbox("run", home.work / "missing.ipynb").code == 1
+    assert sandbox("run", home.work / "missing.ipynb").code == 2
     refused = sandbox("run", home.work / "text.ipynb")
     assert refused.code == 2
     assert "is no notebook" in refused.err
     assert sandbox("run", home.work / "text.ipynb", "--kernel", "x").code == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("[1]", "nbformat"),
+        ('{"nbformat": 9, "cells": []}', "nbformat 9"),
+        ('{"nbformat": 4, "metadata": {}}', "list of cells"),
+        ('{"nbformat": 4, "metadata": {}, "cells": [{"cell_type": "code"}]}', "cell 1"),
+        ('{"nbformat": 4, "metadata": 1, "cells": []}', "metadata"),
+        ("[" * 200_000, "not JSON"),
+        ("\xff", "not JSON"),
+    ],
+)
+def test_a_malformed_notebook_is_refused_with_its_fault(sandbox, home, content, reason):
+    """nbformat would go on with such a notebook and fail somewhere else."""
+    (home.work / "bad.ipynb").write_text(content, encoding="latin-1")
+
+    ended = sandbox("run", home.work / "bad.ipynb", "--json")
+
+    assert ended.code == 2
+    assert ended.json["error"]["code"] == "INVALID_CONFIGURATION"
+    assert reason in ended.json["error"]["message"]
+
+
+def test_a_notebook_of_an_older_format_runs(sandbox, home):
+    """It is written in today's."""
+    old = {
+        "nbformat": 3,
+        "nbformat_minor": 0,
+        "metadata": {"name": ""},
+        "worksheets": [
+            {
+                "metadata": {},
+                "cells": [
+                    {
+                        "cell_type": "code",
+                        "collapsed": False,
+                        "input": "print(6 * 7)",
+                        "language": "python",
+                        "metadata": {},
+                        "outputs": [],
+                    }
+                ],
+            }
+        ],
+    }
+    path = home.work / "old.ipynb"
+    path.write_text(json.dumps(old))
+
+    assert sandbox("run", path, "--inplace").code == 0
+    assert outputs(path)[0][0].text == "42\n"
+
+
+def test_a_run_imports_nothing_that_compiles_grammars(home, write):
+    """jsonschema imports such packages where they are installed, and takes seconds for it."""
+    script = (
+        "import sys\n"
+        "from sandbox_kernel.cli import main\n"
+        "code = main(['run', sys.argv[1], '--quiet'])\n"
+        "print(code, 'nbclient' in sys.modules, 'rfc3987_syntax' in sys.modules)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script, write("1")], capture_output=True, text=True, check=True
+    )
+
+    assert ended.stdout == "0 True False\n"
 
 
 def test_an_unknown_kernel_has_a_hint(sandbox, write):

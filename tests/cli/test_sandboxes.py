@@ -57,7 +57,7 @@ def test_exec_sets_folder_and_variables(sandbox):
     )
 
     assert ended.out == "/tmp\nb=c\n"
-    assert sandbox("exec", "one", "--env", "A", "--", "true").code == 125
+    assert sandbox("exec", "one", "--env", "A", "--", "true").code == 2
 
 
 def test_exec_has_the_codes_of_shells_for_what_did_not_run(sandbox):
@@ -65,7 +65,7 @@ def test_exec_has_the_codes_of_shells_for_what_did_not_run(sandbox):
     assert sandbox("exec", "one", "--", "no-such-program").code == 127
     assert sandbox("exec", "one", "--", "/etc/passwd").code == 126
     assert sandbox("exec", "one", "--timeout", "0.2", "--", "sleep", "60").code == 124
-    assert sandbox("exec", "not an id", "--", "true").code == 125
+    assert sandbox("exec", "not an id", "--", "true").code == 2
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_exec_starts_nothing_for_a_path_without_a_notebook(sandbox, text, tmp_pa
     monkeypatch.chdir(tmp_path)
     ended = sandbox("exec", text, "--", "true")
 
-    assert ended.code == 125
+    assert ended.code == 2
     assert "is no notebook" in ended.err
     assert sandbox("list", "--json").json == []
 
