@@ -63,6 +63,10 @@ that is further behind, more is acknowledged than has left, and lost if this rel
 
 _SUBSCRIBER_WAIT = 3.0
 _SUBSCRIBER_GRACE = 0.15
+
+_FIRST_SUBSCRIBER_WAIT = 0.5
+"""Seconds that the first requests wait for somebody to hear what they publish.  Clients are there
+before the relay, and their sockets find it in any order, 100 ms apart at the default of ZMQ."""
 _ROUTE_WAIT = 10.0
 _RETRY = 0.05
 _RECONNECT_DELAYS = (0.0, 0.02, 0.1, 0.3, 0.6, 1.0)
@@ -177,6 +181,7 @@ class Relay:
         self._link_fd = -1
         self._link_events = 0
         self._reads_shell = True
+        self._is_heard = False
         self._journal_is_behind = False
         self._attempt = 0
         self._handed: deque[_Turn] = deque()
@@ -191,6 +196,7 @@ class Relay:
         self._leave_code = 0
         self._death: tuple[str, list[str]] | None = None
         self._retry_at: float | None = None
+        self._heard_by: float | None = None
         self._full_since: float | None = None
         self._adopt(info)
         if inheritance is not None:
@@ -217,6 +223,7 @@ class Relay:
     def _inherit(self, inheritance: Inheritance) -> None:
         """Go on where a predecessor was killed."""
         now = time.monotonic()
+        self._is_heard = True  # the hold below waits for all of them
         self._wanted_subscribers = inheritance.subscribers
         self._hold_until = now + _SUBSCRIBER_WAIT
         self.sockets.hold_unroutable_until = now + _ROUTE_WAIT
@@ -317,7 +324,7 @@ class Relay:
             else:
                 self._poller.unregister(descriptor)
             self._link_events = events
-        reads_shell = self.link.queued < _QUEUE_LIMIT
+        reads_shell = self.link.queued < _QUEUE_LIMIT and self._heard_by is None
         if reads_shell != self._reads_shell:
             self._reads_shell = reads_shell
             self._poller.modify(self.sockets.shell, zmq.POLLIN if reads_shell else 0)
@@ -334,6 +341,7 @@ class Relay:
                 self._end_at,
                 self._leave_at,
                 self._retry_at,
+                self._heard_by,
             )
             if each is not None
         ]
@@ -372,6 +380,8 @@ class Relay:
             self._leave_at = now + _END_GRACE + 1.0
         if self._leave_at is not None and now >= self._leave_at:
             self.exit_code = self._leave_code
+        if self._heard_by is not None and now >= self._heard_by:
+            self._is_heard, self._heard_by = True, None
         if self._parent.must_be_polled and self._parent.is_gone():
             self._detach()
 
@@ -396,9 +406,14 @@ class Relay:
 
     def _on_subscriptions(self) -> None:
         for topic in self.sockets.take_subscriptions():
+            self._is_heard, self._heard_by = True, None
             self.speaker.welcome(topic)
 
     def _on_clients(self, channel: Channel) -> None:
+        if channel is Channel.SHELL and not self._is_heard:
+            if self._heard_by is None:
+                self._heard_by = time.monotonic() + _FIRST_SUBSCRIBER_WAIT
+            return
         for _ in range(_MESSAGES_PER_TURN):
             try:
                 message = self.sockets.receive(channel)

@@ -50,7 +50,9 @@ class StoppableSignals(Signals):
 class Client:
     """Sends on shell and hears shell and iopub."""
 
-    def __init__(self, context: zmq.Context[Any], info: ConnectionInfo, *, is_slow: bool) -> None:
+    def __init__(
+        self, context: zmq.Context[Any], info: ConnectionInfo, *, is_slow: bool, listens: bool
+    ) -> None:
         self.session = Session(key=KEY)
         self.shell = context.socket(zmq.DEALER)
         self.iopub = context.socket(zmq.SUB)
@@ -58,9 +60,16 @@ class Client:
         if is_slow:
             self.iopub.rcvhwm = 1
             self.iopub.rcvbuf = 4096
-        for name, each in (("shell_port", self.shell), ("iopub_port", self.iopub)):
+        for each in (self.shell, self.iopub):
             each.linger = 0
-            each.connect(f"tcp://127.0.0.1:{info.ports[name]}")
+        self._ports = info.ports
+        self.shell.connect(f"tcp://127.0.0.1:{info.ports['shell_port']}")
+        if listens:
+            self.listen()
+
+    def listen(self) -> None:
+        """Subscribe to everything."""
+        self.iopub.connect(f"tcp://127.0.0.1:{self._ports['iopub_port']}")
         self.hear("iopub_welcome", None)
 
     def close(self) -> None:
@@ -108,6 +117,7 @@ def relay_on_a_thread(
     show: Callable[[Relay, Request], str] = lambda *_: "",
     *,
     is_slow: bool = False,
+    listens: bool = True,
 ) -> Iterator[Client]:
     """Run a relay until the block ends; yield a client of it.
 
@@ -121,6 +131,8 @@ def relay_on_a_thread(
         What ``%widget`` does, given the relay and the cell's request.
     is_slow : bool
         Let hardly anything wait at the client's end of iopub.
+    listens : bool
+        Subscribe the client.
     """
     info = ConnectionInfo(
         transport="tcp", ip="127.0.0.1", ports=free_ports(), key=KEY, digest="sha256"
@@ -155,7 +167,7 @@ def relay_on_a_thread(
     thread.start()
     runtime.accept()
     with zmq.Context() as context:
-        client = Client(context, info, is_slow=is_slow)
+        client = Client(context, info, is_slow=is_slow, listens=listens)
         yield client
         client.close()
         signals.stop()
