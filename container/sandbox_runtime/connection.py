@@ -81,6 +81,7 @@ HELLO_TIMEOUT = 10.0
 FLUSH_TIMEOUT = 5.0
 
 _READ_SIZE = 256 << 10
+_DRAINED_READS = 64
 _BUFFERS = 64
 
 
@@ -203,27 +204,37 @@ class Connection:
             self.close()
             raise
 
-    def _receive(self) -> None:
+    def _receive(self) -> bool:
+        """Read once and act on it; return whether there may be more."""
         try:
             data = self._socket.recv(_READ_SIZE)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             data = b""
         if not data:
             self.close()
-            return
+            return False
         if self._closing:
-            return
+            return False
         try:
             for event in self.protocol.receive(data):
                 self._handle(event)
                 if self._closing or self._closed:
-                    return
+                    return False
         except SandboxError as error:
             self._refuse(error)
-            return
+            return False
         self._watch()
+        return True
+
+    def drain(self) -> None:
+        """Act on what the client has sent already, within bounds; it may be closed after that."""
+        for _ in range(_DRAINED_READS):
+            if self._closed or (self._channel is not None and self._channel.channel_choked()):
+                return
+            if not self._receive():
+                return
 
     def _handle(self, event: Hello | Call | Cancel | Credit | ChannelFrame) -> None:
         if isinstance(event, ChannelFrame):

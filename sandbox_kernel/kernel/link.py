@@ -118,6 +118,25 @@ class Lost:
 Event = Started | Attached | Record | Ended | Superseded | Lost
 
 
+class _Frame:
+    """A frame to be sent.
+
+    Parameters
+    ----------
+    buffers : list of memoryview
+        What is left to send of it.
+    counts : bool
+        Whether the runtime counts it, so that it can be sent again where it got lost.
+    """
+
+    __slots__ = ("buffers", "counts", "size")
+
+    def __init__(self, buffers: list[memoryview], *, counts: bool = True) -> None:
+        self.buffers = buffers
+        self.counts = counts
+        self.size = sum(map(len, buffers))
+
+
 class Link:
     """A connection to the runtime that starts one kernel and carries its records.
 
@@ -140,8 +159,10 @@ class Link:
         self._acked = self._done = 0
         self._socket: socket.socket | None = None
         self._frames = FrameReader(MAX_CHANNEL_FRAME)
-        self._queue: deque[list[memoryview]] = deque()
-        self._begun: list[memoryview] | None = None  # the whole of a frame sent in part
+        self._queue: deque[_Frame] = deque()
+        self._begun: _Frame | None = None  # the whole of a frame sent in part
+        self._sent: deque[_Frame] = deque()  # whole ones that may not have arrived
+        self._taken = 0  # how many the runtime had got before those, as it counts
         self._is_channel = False
         self._takes_records = False
         self._read_size = _SMALL_READ
@@ -232,14 +253,23 @@ class Link:
         self.info = info
         self._records = RecordReader(info.acked)
         self._position = self._acked = self._done = info.acked
+        self._taken = info.taken
+        self._sent.clear()
         self._is_channel = True
         value, body = encode(KernelRequest(kernel_id=self.request.kernel_id))
         protocol = ClientConnection()
         protocol.call("kernel.start", {})  # the id that `open` has used
-        self._begin_channel(protocol.call("kernel.connect", value, body)[1])
+        first = protocol.call("kernel.connect", value, body)[1]
+        self._queue.appendleft(_Frame([memoryview(first)], counts=False))
+        self.queued += len(first)
+        self._takes_records = True
+        self.flush()
 
     def reconnect(self) -> None:
-        """Replace a broken connection; reading goes on where it ended.
+        """Replace a broken connection; reading and writing go on where it ended.
+
+        What the runtime has not got of what was sent is sent again, once it has said how much
+        that is.
 
         Raises
         ------
@@ -252,13 +282,29 @@ class Link:
         hello = protocol.hello(self.endpoint.token, "kernel relay")
         protocol.call("kernel.start", {})
         call = protocol.call("kernel.connect", value, body)[1]
-        self._begin_channel(hello + call)
+        self._write_now(hello + call)
+        self._connected().setblocking(False)
 
-    def _begin_channel(self, first: bytes) -> None:
-        self._queue.appendleft([memoryview(first)])
-        self.queued += len(first)
+    def _attached(self, info: KernelInfo) -> None:
+        """Begin to send, behind what the runtime lacks of what was sent before."""
+        self._is_channel = True
+        if self._takes_records:
+            # The first connection; only what it carries is counted from here.
+            self._taken = info.taken
+            return
+        self._forget(info.taken)
+        self._acked = info.acked
+        self.queued += sum(frame.size for frame in self._sent)
+        self._queue.extendleft(reversed(self._sent))
+        self._sent.clear()
         self._takes_records = True
         self.flush()
+
+    def _forget(self, taken: int) -> None:
+        """Drop what has arrived; `taken` is the runtime's count of it."""
+        while self._taken < taken and self._sent:
+            self._sent.popleft()
+            self._taken += 1
 
     def restart(self, request: StartKernelRequest) -> None:
         """Leave the interpreter and ask for another, on a connection of its own.
@@ -271,6 +317,7 @@ class Link:
         self.close()
         self.request = request
         self._queue.clear()
+        self._sent.clear()
         self.queued = 0
         self._begun = None
         self.open()
@@ -287,16 +334,17 @@ class Link:
         self._socket = connect_unix(self.endpoint, timeout=timeout)
         self._frames = FrameReader(MAX_CHANNEL_FRAME)
         self._is_channel = self._takes_records = False
-        self._restore_head()
+        self._keep_counted()
         # As far as the system allows; a large message then takes fewer turns.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         self._socket.setblocking(False)
 
-    def _restore_head(self) -> None:
-        # What an earlier connection had sent of this frame has gone with that connection.
+    def _keep_counted(self) -> None:
+        """Leave in the queue what another connection is to carry, each frame whole."""
         if self._begun is not None:
-            self.queued += sum(map(len, self._begun)) - sum(map(len, self._queue[0]))
             self._queue[0], self._begun = self._begun, None
+        self._queue = deque(frame for frame in self._queue if frame.counts)
+        self.queued = sum(frame.size for frame in self._queue)
 
     def _connected(self) -> socket.socket:
         if self._socket is None:
@@ -331,9 +379,9 @@ class Link:
         if self.unacked and self._is_channel:
             header = self._ack_frame() + header
         if size < _JOIN_BELOW:
-            self._enqueue([memoryview(header + b"".join(buffers))])
+            self._enqueue(_Frame([memoryview(header + b"".join(buffers))]))
         else:
-            self._enqueue([memoryview(each) for each in (header, *buffers) if len(each)])
+            self._enqueue(_Frame([memoryview(each) for each in (header, *buffers) if len(each)]))
 
     def signal(self, number: int) -> None:
         """Send a signal to the interpreter's process group, ahead of what is queued."""
@@ -350,22 +398,23 @@ class Link:
     def acknowledge(self) -> None:
         """Let the runtime forget every record that the owner is done with."""
         if self.unacked and self._is_channel:
-            self._overtake(self._ack_frame())
+            self._overtake(self._ack_frame(), counts=False)
 
     def _ack_frame(self) -> bytes:
         self._acked = self._done
         return encode_frame(FrameKind.ACK, 0, self._acked.to_bytes(8, "big"))
 
-    def _overtake(self, frame: bytes) -> None:
+    def _overtake(self, data: bytes, *, counts: bool = True) -> None:
+        frame = _Frame([memoryview(data)], counts=counts)
         if not self._queue:
-            self._enqueue([memoryview(frame)])
+            self._enqueue(frame)
             return
-        self._queue.insert(0 if self._begun is None else 1, [memoryview(frame)])
-        self.queued += len(frame)
+        self._queue.insert(0 if self._begun is None else 1, frame)
+        self.queued += frame.size
 
-    def _enqueue(self, frame: list[memoryview]) -> None:
+    def _enqueue(self, frame: _Frame) -> None:
         self._queue.append(frame)
-        self.queued += sum(map(len, frame))
+        self.queued += frame.size
         if len(self._queue) == 1:
             self.flush()
 
@@ -376,19 +425,21 @@ class Link:
         while self._queue:
             head = self._queue[0]
             try:
-                sent = self._socket.sendmsg(head[:_MOST_BUFFERS])
+                sent = self._socket.sendmsg(head.buffers[:_MOST_BUFFERS])
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
                 return
             self.queued -= sent
-            rest = _after(head, sent)
+            rest = _after(head.buffers, sent)
             if not rest:
                 self._queue.popleft()
+                if head.counts:
+                    self._sent.append(self._begun or head)
                 self._begun = None
             elif sent:
                 self._begun = self._begun or head
-                self._queue[0] = rest
+                self._queue[0] = _Frame(rest, counts=head.counts)
 
     # --- receiving ----------------------------------------------------------------------------
 
@@ -425,8 +476,10 @@ class Link:
                     if call == _START_CALL:
                         events.append(Started(info))
                     else:
-                        self._is_channel = True
+                        self._attached(info)
                         events.append(Attached(info))
+                elif kind is FrameKind.ACK:
+                    self._forget(int.from_bytes(payload, "big"))
                 elif kind is FrameKind.ERROR:
                     error = SandboxError.from_wire(unpack(payload)[0])
                     self.close()

@@ -251,6 +251,8 @@ class KernelInfo(Record):
     started_at: float
     attached: bool = False
     incarnation: str
+    taken: int = 0
+    """How many INPUT and CONTROL frames it has been sent by all its relays."""
 
 
 class KernelRequest(Record):

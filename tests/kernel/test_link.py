@@ -120,6 +120,7 @@ def test_what_was_sent_in_part_is_sent_again_whole(link: Link, runtime: FakeRunt
     runtime.accept()
     received: list[tuple[Channel, list[bytes]]] = []
     while len(received) < 2:
+        link.receive()
         link.flush()
         received += runtime.take()
 
@@ -239,3 +240,64 @@ def receive_up_to(link: Link, position: int) -> list[bytes]:
         assert time.monotonic() < deadline
         seen += records_of(link.receive())
     return seen
+
+
+def test_what_a_broken_connection_swallowed_is_sent_again_and_once(
+    link: Link, runtime: FakeRuntime
+) -> None:
+    """The runtime says how many frames it got; the rest is sent behind that, in order."""
+    link.send(Channel.SHELL, [], [b"one"])
+    assert runtime.take() == [(Channel.SHELL, [b"one"])]
+    for text in (b"two", b"three"):
+        link.send(Channel.SHELL, [], [text])
+    link.signal(2)
+    runtime.drop()
+    assert isinstance(collect(link, 1)[0], Lost)
+    link.send(Channel.SHELL, [], [b"four"])
+
+    link.reconnect()
+    thread = runtime.in_background(runtime.accept)
+    assert [type(event) for event in collect(link, 1)] == [Attached]
+    thread.join()
+    got: list[bytes] = []
+    while len(got) < 3:
+        got += [parts[0] for _, parts in runtime.take()]
+    assert got == [b"two", b"three", b"four"]
+    assert len(runtime.orders) == 1
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.data())
+def test_any_breaks_carry_each_message_once(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Property: however often the connection breaks, and whatever it swallows, in order and once."""
+    runtime = FakeRuntime(tmp_path_factory.mktemp("link"))
+    link = Link(runtime.endpoint, StartKernelRequest(kernel_id="k"))
+    sent: list[bytes] = []
+    got: list[bytes] = []
+    with contextlib.closing(runtime), contextlib.closing(link):
+        link.open()
+        thread = runtime.in_background(runtime.accept)
+        link.attach(link.wait_until_started(timeout=10))
+        thread.join()
+        collect(link, 1)
+        for number in range(data.draw(st.integers(1, 12))):
+            sent.append(b"%d" % number)
+            link.send(Channel.SHELL, [], [sent[-1]])
+            step = data.draw(st.sampled_from(("send", "send", "take", "tell", "break")))
+            if step in ("take", "tell") and got != sent:
+                got += [parts[0] for _, parts in runtime.take()]
+                if step == "tell":
+                    runtime.tell_taken()
+                    link.receive()
+            if step == "break":
+                runtime.drop()
+                drain(link)
+                link.reconnect()
+                thread = runtime.in_background(runtime.accept)
+                collect(link, 1)
+                thread.join()
+        while got != sent:
+            got += [parts[0] for _, parts in runtime.take()]
+            assert sent[: len(got)] == got

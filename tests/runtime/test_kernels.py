@@ -474,3 +474,32 @@ def alive(word: str) -> bool:
         word in (each.info["cmdline"] or []) and each.info["status"] != psutil.STATUS_ZOMBIE
         for each in psutil.process_iter(["cmdline", "status"])
     )
+
+
+def test_what_was_on_its_way_when_a_relay_is_replaced_is_taken(
+    runtime: RuntimeChild, channel: Channel
+) -> None:
+    """However much arrives just before the next relay; the answer counts it, so nothing is doubled."""
+    for number in range(200):
+        channel.input(b"echo %d\n" % number)
+    second = attach(runtime)
+
+    second.read_until(b"199\n")
+    assert second.info.taken == 200  # type: ignore[attr-defined]
+    assert second.data.split()[-200:] == [b"%d" % number for number in range(200)]
+    assert channel.event() == {"type": "superseded"}
+    second.client.close()
+
+
+def test_a_relay_is_told_what_was_taken(channel: Channel) -> None:
+    """With the next output; and large input at once, so that the relay need not keep it."""
+    channel.input(b"echo one\n")
+    channel.read_until(b"one\n")
+    assert channel.taken == 1
+    channel.input(b"count 600000\n" + b"z" * 300_000)
+    while channel.taken < 2:
+        channel.step()
+
+    assert b"600000" not in channel.data
+    channel.input(b"z" * 300_000)
+    channel.read_until(b"600000\n")

@@ -64,11 +64,16 @@ def test_a_channel(start_runtime: Start) -> None:
 
     client.send(INPUT, 0, b"echo hello\n")
     received = b""
+    taken = 0
     while not received.endswith(b"hello\n"):
         kind, call, payload = client.receive()
+        if kind == ACK:
+            (taken,) = struct.unpack(">Q", payload)
+            continue
         assert (kind, call) == (DATA, 0)
         assert struct.unpack_from(">Q", payload) == (len(received),)
         received += payload[8:]
+    assert taken == 1
     client.send(ACK, 0, struct.pack(">Q", len(received)))
     client.send(CONTROL, 0, json.dumps({"type": "end", "grace": 1.0}).encode())
 

@@ -37,6 +37,7 @@ class FakeRuntime:
         self._listener.listen()
         self.endpoint = Endpoint(sandbox_id="fake", socket=str(folder / "fake.sock"), token="t")
         self.acked = 0
+        self.taken = 0
         self.orders: list[dict[str, Any]] = []
         self.input = RecordReader()
         self._connection: socket.socket | None = None
@@ -63,6 +64,7 @@ class FakeRuntime:
             "pid": 7,
             "existing": False,
             "acked": self.acked,
+            "taken": self.taken,
             "started_at": 1.5,
             "incarnation": "i",
         }
@@ -101,6 +103,10 @@ class FakeRuntime:
         """Send output of the kernel."""
         self._send(self.protocol.channel_frame(FrameKind.DATA, offset.to_bytes(8, "big"), data))
 
+    def tell_taken(self) -> None:
+        """Say how many frames have been taken."""
+        self._send(self.protocol.channel_frame(FrameKind.ACK, self.taken.to_bytes(8, "big")))
+
     def event(self, **value: Any) -> None:
         """Send word of the kernel's fate."""
         self._send(self.protocol.channel_frame(FrameKind.EVENT, dump_json(value)))
@@ -114,7 +120,9 @@ class FakeRuntime:
             assert isinstance(payload, memoryview)
             if event.kind is FrameKind.ACK:
                 self.acked = int.from_bytes(payload, "big")
-            elif event.kind is FrameKind.CONTROL:
+                continue
+            self.taken += 1
+            if event.kind is FrameKind.CONTROL:
                 import json
 
                 self.orders.append(json.loads(bytes(payload)))

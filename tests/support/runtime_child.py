@@ -250,6 +250,7 @@ class Channel:
         self.offset: int | None = None
         self.data = b""
         self.told: list[dict[str, Any]] = []
+        self.taken = 0
 
     def input(self, data: bytes) -> None:
         self.client.send(self.client.protocol.channel_frame(FrameKind.INPUT, data))
@@ -271,6 +272,9 @@ class Channel:
         payload = bytes(frame.payload)  # type: ignore[call-overload]
         if frame.kind is FrameKind.EVENT:
             self.told.append(json.loads(payload))
+            return
+        if frame.kind is FrameKind.ACK:
+            self.taken = int.from_bytes(payload, "big")
             return
         assert frame.kind is FrameKind.DATA
         offset = int.from_bytes(payload[:8], "big")
