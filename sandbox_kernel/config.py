@@ -62,7 +62,12 @@ class SandboxManager(Configurable):
         config=True
     )
     processes = Int(
-        None, allow_none=True, help="Processes and threads of a sandbox at one time."
+        4096,
+        allow_none=True,
+        help=(
+            "Processes and threads of a sandbox at one time; the default holds where it can be had,"
+            " another number is refused elsewhere."
+        ),
     ).tag(config=True)
     file_bytes = Int(
         None, allow_none=True, help="Largest file a program in a sandbox may write, in bytes."

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 __all__ = [
+    "USUAL_PROCESSES",
     "Engine",
     "FolderMode",
     "Instance",
@@ -24,6 +25,11 @@ __all__ = [
     "SandboxSpec",
     "StateLayout",
 ]
+
+
+USUAL_PROCESSES = 4096
+"""Far more than programs need (a numeric library starts a thread for each processor), and far less
+than a fork bomb takes to hold a machine up."""
 
 
 class FolderMode(StrEnum):
@@ -49,6 +55,9 @@ class Reached(StrEnum):
 class Limits:
     """Limits a caller asks for; None asks for nothing.
 
+    One that is asked for holds for the sandbox as a whole or is refused.  The usual number of
+    processes is asked for by nobody: it holds where it can be had.
+
     Parameters
     ----------
     memory_bytes : int, optional
@@ -56,14 +65,15 @@ class Limits:
     cpus : float, optional
         Processor time, in cores.
     processes : int, optional
-        Processes and threads at one time.
+        Processes and threads at one time.  Without such a limit a fork bomb inside holds up the
+        whole machine.
     file_bytes : int, optional
         Largest file a program may write.
     """
 
     memory_bytes: int | None = None
     cpus: float | None = None
-    processes: int | None = None
+    processes: int | None = USUAL_PROCESSES
     file_bytes: int | None = None
 
 

@@ -1,7 +1,8 @@
 """Limits for a whole sandbox by control groups, version 2 or 1, wherever we may write.
 
-Finding a place is a pure function over ``/proc/self/cgroup`` and ``/proc/self/mountinfo``; making,
-filling, killing and removing groups are the shell around it.  See cgroups(7), the kernel's
+Where systemd runs, it makes the group (`systemd`).  Elsewhere finding a place is a pure function
+over ``/proc/self/cgroup`` and ``/proc/self/mountinfo``; making, filling, killing and removing
+groups are the shell around it.  See cgroups(7), the kernel's
 ``cgroup-v2.rst`` and, for version 1, ``cgroup-v1/memory.rst`` and ``pids.rst``.
 """
 
@@ -16,10 +17,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from sandbox_kernel.engines.base import Limits
+from sandbox_kernel.engines.systemd import Manager, Scope, enter_scope, find_manager, new_scope
 
-__all__ = ["Group", "Place", "create", "find_place", "limit_files", "remove", "wanted"]
+__all__ = ["Group", "Place", "create", "enter", "find_place", "limit_files", "remove"]
 
-_CONTROLLERS = {"memory": "memory_bytes", "cpu": "cpus", "pids": "processes"}
 _PERIOD = 100_000  # microseconds; the kernel's default period for processor time
 
 
@@ -34,10 +35,16 @@ class Place:
     parents : dict of str to str
         For each controller that can be had, the folder in which to make a group; in version 2 it
         is the same one for all.
+    to_enable : tuple of str
+        Controllers which that folder (version 2) has but does not hand down yet.
+    manager : Manager, optional
+        Makes the group for us.
     """
 
     version: int
     parents: dict[str, str]
+    to_enable: tuple[str, ...] = ()
+    manager: Manager | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,23 +56,18 @@ class Group:
     version : int
         1 or 2.
     folders : list of str
-        Its folders, one in version 2, one for each controller in version 1.
+        Its folders, one in version 2, one for each controller in version 1; those that we have to
+        remove.
     events : str, optional
         The file that counts processes killed for want of memory (a line ``oom_kill N``).
+    scope : Scope, optional
+        The group if systemd makes and removes it.
     """
 
     version: int
     folders: list[str]
     events: str | None
-
-
-def wanted(limits: Limits) -> list[str]:
-    """Return the controllers these limits need."""
-    return [
-        controller
-        for controller, field in _CONTROLLERS.items()
-        if getattr(limits, field) is not None
-    ]
+    scope: Scope | None = None
 
 
 def limit_files(version: int, controller: str, limits: Limits) -> list[tuple[str, str]]:
@@ -115,9 +117,9 @@ def find_place(
 
     Notes
     -----
-    Version 2 takes the nearest folder above our own group that has been delegated to us and hands
-    its controllers down.  Our own group does not do: it holds processes (us), and such a group may
-    not hand down any.  Moving a process needs write permission on the nearest common ancestor,
+    Version 2 takes the nearest folder above our own group that is ours to write.  Our own group
+    does not do: a group that holds processes (us) may not hand controllers down; only the root of
+    the whole tree may.  Moving a process needs write permission on the nearest common ancestor,
     which is that folder.
     """
     wanted_ones = list(controllers)
@@ -148,13 +150,57 @@ def _place_v2(
     folder = _folder(own, root, point)
     if folder is None:
         return None
-    while folder != point and folder.startswith(point):
-        folder = os.path.dirname(folder)
-        handed_down = read(f"{folder}/cgroup.subtree_control").split()
-        there = [each for each in controllers if each in handed_down]
-        if there and may_write(folder) and may_write(f"{folder}/cgroup.procs"):
-            return Place(version=2, parents=dict.fromkeys(there, folder))
+    above = _ancestors(folder, point)
+    # The root of the whole tree has no type; the top of a part of it, as in a container, has one.
+    is_machines_root = root == "/" and not read(f"{point}/cgroup.type")
+    for each in [folder] if folder == point and is_machines_root else above:
+        place = _place_in(
+            each,
+            controllers,
+            has_rule=each != point or not is_machines_root,
+            read=read,
+            may_write=may_write,
+        )
+        if place is not None:
+            return place
     return None
+
+
+def _ancestors(folder: str, point: str) -> list[str]:
+    """Return the folders above one, the nearest first, up to the mount point."""
+    result = []
+    while folder != point and folder.startswith(point + "/"):
+        folder = os.path.dirname(folder)
+        result.append(folder)
+    return result
+
+
+def _place_in(
+    folder: str,
+    controllers: list[str],
+    *,
+    has_rule: bool,
+    read: Callable[[str], str],
+    may_write: Callable[[str], bool],
+) -> Place | None:
+    """Return what a folder of version 2 can give; `has_rule`: processes forbid handing down."""
+    if not may_write(folder) or not may_write(f"{folder}/cgroup.procs"):
+        return None
+    if read(f"{folder}/cgroup.type").strip() not in ("domain", ""):
+        # Below a threaded group there are only threads, and no memory controller.
+        return None
+    handed_down = read(f"{folder}/cgroup.subtree_control").split()
+    to_enable: tuple[str, ...] = ()
+    may_enable = may_write(f"{folder}/cgroup.subtree_control") and not (
+        has_rule and read(f"{folder}/cgroup.procs").strip()
+    )
+    if may_enable:
+        held = read(f"{folder}/cgroup.controllers").split()
+        to_enable = tuple(x for x in controllers if x in held and x not in handed_down)
+    there = [each for each in controllers if each in handed_down or each in to_enable]
+    if not there:
+        return None
+    return Place(version=2, parents=dict.fromkeys(there, folder), to_enable=to_enable)
 
 
 def _folder(own: str, root: str, point: str) -> str | None:
@@ -208,18 +254,32 @@ def _unescape(field: str) -> str:
 
 
 def locate(controllers: Iterable[str]) -> Place | None:
-    """Find a place on this machine, for this process."""
+    """Find a place on this machine, for this process; systemd's, where there is one."""
+    wanted_ones = list(controllers)
+    mountinfo = _read("/proc/self/mountinfo")
+    manager = _manager(mountinfo)
+    if manager is not None:
+        there = [each for each in wanted_ones if each in manager.controllers]
+        if there:
+            return Place(version=2, parents=dict.fromkeys(there, manager.folder), manager=manager)
     return find_place(
-        controllers,
+        wanted_ones,
         _read("/proc/self/cgroup"),
-        _read("/proc/self/mountinfo"),
+        mountinfo,
         read=_read,
         may_write=lambda path: os.access(path, os.W_OK),
     )
 
 
+def _manager(mountinfo: str) -> Manager | None:
+    mounted = _mounts(mountinfo).get("")
+    if mounted is None:
+        return None
+    return find_manager(os.geteuid(), *mounted, read=_read, exists=os.path.exists)
+
+
 def create(place: Place, name: str, limits: Limits) -> tuple[Group, set[str]]:
-    """Make the group `name` and write its limits.
+    """Make the group `name` and write its limits; a scope is made when it is entered.
 
     Returns
     -------
@@ -228,6 +288,13 @@ def create(place: Place, name: str, limits: Limits) -> tuple[Group, set[str]]:
     set of str
         The controllers whose limits hold; one whose files the kernel refused is not among them.
     """
+    if place.manager is not None:
+        scope = new_scope(place.manager, name, place.parents, limits)
+        events = f"{scope.folder}/memory.events" if "memory" in place.parents else None
+        return Group(version=2, folders=[], events=events, scope=scope), set(place.parents)
+    for controller in place.to_enable:
+        with contextlib.suppress(OSError):  # seen below: its files are not there
+            _write(f"{place.parents[controller]}/cgroup.subtree_control", f"+{controller}")
     folders: list[str] = []
     holding: set[str] = set()
     events = None
@@ -263,8 +330,10 @@ def enter(group: Group, pid: int) -> None:
     Raises
     ------
     OSError
-        The kernel refused.
+        The kernel refused, or systemd.
     """
+    if group.scope is not None:
+        enter_scope(group.scope, pid, read=_read)
     for folder in group.folders:
         _write(f"{folder}/cgroup.procs", str(pid))
 
@@ -308,5 +377,9 @@ def _read(path: str) -> str:
 
 
 def _write(path: str, value: str) -> None:
-    with open(path, "w", encoding="ascii") as file:
-        file.write(value)
+    # These files exist or the kernel does not have them; nothing here makes one.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, value.encode("ascii"))
+    finally:
+        os.close(descriptor)

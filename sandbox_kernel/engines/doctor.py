@@ -181,16 +181,48 @@ def _try_layer(bwrap: str, folder: str) -> str:
     return problem.cause if problem is not None else said or "what is written gets lost"
 
 
+def _try_group(place: cgroups.Place, asked: Limits) -> tuple[set[str], str]:
+    """Put a process into a group; returns the controllers that hold, and by what or why not."""
+    group, holding = cgroups.create(place, f"sandbox-doctor-{os.getpid()}", asked)
+    # It ends when its input does.
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as inside:
+        try:
+            cgroups.enter(group, inside.pid)
+        except OSError as error:
+            return set(), error.strerror or str(error)
+        finally:
+            inside.kill()
+            inside.wait()
+            cgroups.remove(group.folders)
+    by = "a scope of systemd" if place.manager is not None else "control groups"
+    return holding, f"{by}, version {place.version}"
+
+
+def _group_mend() -> str:
+    """Say what gives this user control groups."""
+    accept = "Or accept it: SandboxManager.accept_weaker_limits = True."
+    if not os.path.exists("/run/systemd/system"):
+        return f"Have whoever runs this machine delegate a control group to you. {accept}"
+    if os.geteuid() != 0 and not os.path.exists(f"/run/user/{os.geteuid()}/bus"):
+        return (
+            "Your systemd manager cannot be asked: install the package dbus-user-session and log"
+            f" in anew, or 'sudo loginctl enable-linger {os.geteuid()}' where you do not log in."
+            f" {accept}"
+        )
+    return (
+        "Have your systemd manager given the controllers: 'sudo systemctl edit user@.service' with"
+        f" '[Service]' and 'Delegate=memory pids cpu', then log in anew. {accept}"
+    )
+
+
 def _limits() -> list[Finding]:
     """Say how far each limit would hold, by making and removing a group."""
     asked = Limits(memory_bytes=1 << 30, cpus=1.0, processes=256, file_bytes=1 << 30)
-    place = cgroups.locate(cgroups.wanted(asked))
+    place = cgroups.locate(("memory", "cpu", "pids"))
     holding: set[str] = set()
     by = "no control group can be written"
     if place is not None:
-        group, holding = cgroups.create(place, f"sandbox-doctor-{os.getpid()}", asked)
-        cgroups.remove(group.folders)
-        by = f"control groups, version {place.version}"
+        holding, by = _try_group(place, asked)
     reached, _ = weigh_limits(asked, holding, is_root=os.geteuid() == 0, kernel=os.uname().release)
     return [
         Finding(
@@ -198,13 +230,7 @@ def _limits() -> list[Finding]:
             ok=how_far is Reached.HARD,
             required=False,
             detail=how_far.value if how_far is Reached.HARD else f"{how_far.value} ({by})",
-            mend=""
-            if how_far is Reached.HARD
-            else (
-                "Start Jupyter in a session of its own control group: 'systemd-run --user --scope"
-                " -p Delegate=yes jupyter lab'. Or accept it: SandboxManager.accept_weaker_limits"
-                " = True."
-            ),
+            mend="" if how_far is Reached.HARD else _group_mend(),
         )
         for name, how_far in reached.items()
     ]

@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
-from sandbox_kernel.engines.base import Limits, Reached
+from collections.abc import Mapping
 
-__all__ = ["weigh_limits"]
+from sandbox_kernel.engines.base import USUAL_PROCESSES, Limits, Reached
+
+__all__ = ["controllers_for", "unmet", "weigh_limits"]
+
+_CONTROLLERS = {"memory": "memory_bytes", "cpu": "cpus", "pids": "processes"}
+
+
+def controllers_for(limits: Limits, *, is_root: bool, kernel: str) -> list[str]:
+    """Return the control group controllers without which these limits are not hard."""
+    return [
+        controller
+        for controller, name in _CONTROLLERS.items()
+        if getattr(limits, name) is not None
+        and not (controller == "pids" and _counts_processes(is_root=is_root, kernel=kernel))
+    ]
+
+
+def unmet(limits: Limits, reached: Mapping[str, Reached]) -> str | None:
+    """Return the first limit that was asked for and does not hold for the whole sandbox."""
+    for name, how_far in reached.items():
+        value = getattr(limits, name)
+        if name == "processes" and value == USUAL_PROCESSES:
+            continue
+        if value is not None and how_far is not Reached.HARD:
+            return name
+    return None
 
 
 def weigh_limits(
@@ -36,7 +61,7 @@ def weigh_limits(
     if limits.processes is not None:
         if "pids" in holding:
             reached["processes"] = Reached.HARD
-        elif not is_root and _kernel_version(kernel) >= (5, 14):
+        elif _counts_processes(is_root=is_root, kernel=kernel):
             reached["processes"] = Reached.HARD
             rlimits["nproc"] = limits.processes
     if limits.file_bytes is not None:
@@ -44,6 +69,11 @@ def weigh_limits(
         reached["file_bytes"] = Reached.HARD
         rlimits["fsize"] = limits.file_bytes
     return reached, rlimits
+
+
+def _counts_processes(*, is_root: bool, kernel: str) -> bool:
+    """Whether RLIMIT_NPROC bounds a sandbox as a whole: its user's processes, in its namespace."""
+    return not is_root and _kernel_version(kernel) >= (5, 14)
 
 
 def _kernel_version(release: str) -> tuple[int, int]:

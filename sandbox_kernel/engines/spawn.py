@@ -39,7 +39,7 @@ from sandbox_kernel.errors import (
     SandboxConfigurationError,
 )
 
-__all__ = ["Command", "OverlayRefusedError", "spawn"]
+__all__ = ["Command", "GroupRefusedError", "OverlayRefusedError", "spawn"]
 
 _ENGINE = "bubblewrap"
 _TIMEOUT = 20.0
@@ -53,6 +53,10 @@ class OverlayRefusedError(Exception):
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(diagnosis.cause)
         self.diagnosis = diagnosis
+
+
+class GroupRefusedError(Exception):
+    """The control group takes no process; the caller may try again without."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +79,9 @@ class Command:
         What a stop needs to know if this start is cut short.
     group : Group, optional
         The control group to start in.
+    is_group_urgent : bool
+        Whether the sandbox must never run outside that group.  Otherwise it is moved while the
+        runtime comes up, which hides the 10 ms that the kernel takes for it.
     """
 
     bwrap: str
@@ -84,6 +91,7 @@ class Command:
     config: Mapping[str, object]
     record: Mapping[str, object]
     group: cgroups.Group | None
+    is_group_urgent: bool = True
 
 
 def spawn(launch: Launch, command: Command) -> int:
@@ -93,6 +101,8 @@ def spawn(launch: Launch, command: Command) -> int:
     ------
     OverlayRefusedError
         An overlay could not be mounted.
+    GroupRefusedError
+        The control group takes no process.
     EngineUnavailableError
         The machine does not let bubblewrap work.
     EngineStartError
@@ -154,12 +164,16 @@ class _Spawn:
         try:
             # Only bubblewrap may hold the other end, or its failure would go unseen.
             theirs.close()
-            self._enter_group(process.pid)
+            if self.command.is_group_urgent:
+                self._enter_group(process.pid)
             with contextlib.suppress(BrokenPipeError):  # it gave up already; seen below
                 gate.write(_join(options.last))
             gate.close()
             self._await_mounts(ours, process)
-            return incarnation.read_pid(layout)
+            pid = incarnation.read_pid(layout)
+            if not self.command.is_group_urgent:
+                # It has no children yet: it serves clients, and the first is our caller.
+                self._enter_group(pid)
         except BaseException:
             # On its own the sandbox would live on: end it through the process id it wrote.
             with contextlib.suppress(KeyError, ValueError, OSError):
@@ -168,6 +182,7 @@ class _Spawn:
         finally:
             process.kill()
             process.wait()
+        return pid
 
     def _popen(self, argv: list[str], log: int) -> subprocess.Popen[bytes]:
         try:
@@ -212,7 +227,7 @@ class _Spawn:
         try:
             cgroups.enter(self.command.group, pid)
         except OSError as error:
-            raise self._failed(f"its control group takes no process ({error.strerror})") from error
+            raise GroupRefusedError(error.strerror or str(error)) from error
 
     def _await_mounts(self, ours: socket.socket, process: subprocess.Popen[bytes]) -> None:
         ours.settimeout(_TIMEOUT)

@@ -5,26 +5,43 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from dataclasses import dataclass
 from functools import cached_property
 
 from sandbox_kernel.engines import cgroups, etc, incarnation, recipe, runtime_code
-from sandbox_kernel.engines.base import FolderMode, Instance, Launch, Reached, SandboxSpec
-from sandbox_kernel.engines.disk import empty, no_upper, storage_errors
+from sandbox_kernel.engines.base import (
+    USUAL_PROCESSES,
+    FolderMode,
+    Instance,
+    Launch,
+    SandboxSpec,
+)
+from sandbox_kernel.engines.disk import empty, no_upper, storage_errors, tail
 from sandbox_kernel.engines.folders import HostFolders, host_folders, refusal
-from sandbox_kernel.engines.limits import weigh_limits
+from sandbox_kernel.engines.limits import controllers_for, unmet, weigh_limits
 from sandbox_kernel.engines.program_environment import program_environment
 from sandbox_kernel.engines.python_environment import PythonEnvironment, look_up
 from sandbox_kernel.engines.recipe import Mount, MountKind, Plan
 from sandbox_kernel.engines.seccomp import seccomp_filter
 from sandbox_kernel.engines.settings import BubblewrapSettings
-from sandbox_kernel.engines.spawn import Command, OverlayRefusedError, spawn
-from sandbox_kernel.errors import LimitNotEnforceableError, NotebookFolderRefusedError
+from sandbox_kernel.engines.spawn import (
+    Command,
+    GroupRefusedError,
+    OverlayRefusedError,
+    spawn,
+)
+from sandbox_kernel.errors import (
+    EngineStartError,
+    LimitNotEnforceableError,
+    NotebookFolderRefusedError,
+)
 
 __all__ = ["Start"]
 
 _ENGINE = "bubblewrap"
 _SPOOL_LIMIT = 1 << 30
+_EARLIER_PATIENCE = 0.5
 # Readable by root only, and the sandbox of root is root to the file system: they tell of the
 # memory of the whole machine.
 _MASKED = tuple(
@@ -50,6 +67,7 @@ class _Limits:
     reached: dict[str, str]
     rlimits: dict[str, int]
     group: cgroups.Group | None
+    is_group_urgent: bool
 
 
 class Start:
@@ -73,24 +91,44 @@ class Start:
     def run(self) -> Instance:
         """Start the sandbox, or leave nothing behind; see `BubblewrapEngine.start`."""
         seccomp = seccomp_filter(os.uname().machine, allow_ptrace=self.spec.allow_ptrace)
+        self._await_earlier_end()
         folder = self._folder()
         self._make_folders()
         code = runtime_code.prepare(otherwise=str(self.layout.root / "code"))
-        limits = self._limits()
+        no_overlays = no_group = ""
         try:
-            try:
-                return self._attempt(folder, code, seccomp, limits)
-            except OverlayRefusedError as error:
-                return self._attempt(
-                    folder, code, seccomp, limits, no_overlays=error.diagnosis.cause
-                )
+            while True:
+                limits = self._limits(no_group=no_group)
+                try:
+                    return self._attempt(folder, code, seccomp, limits, no_overlays=no_overlays)
+                except OverlayRefusedError as error:
+                    _remove_group(limits.group)
+                    if no_overlays:
+                        raise
+                    no_overlays = error.diagnosis.cause
+                except GroupRefusedError as error:
+                    _remove_group(limits.group)
+                    no_group = str(error)
+                except BaseException:
+                    _remove_group(limits.group)
+                    raise
         except BaseException:
-            if limits.group is not None:
-                cgroups.kill(limits.group.folders)
-                cgroups.remove(limits.group.folders)
             if not incarnation.is_locked(self.layout):
                 incarnation.remove_files(self.layout)
             raise
+
+    def _await_earlier_end(self) -> None:
+        """Leave a container that runs alone: what follows takes its files and groups over."""
+        deadline = time.monotonic() + _EARLIER_PATIENCE
+        while incarnation.is_locked(self.layout):
+            if time.monotonic() > deadline:
+                raise EngineStartError(
+                    _ENGINE,
+                    self.launch.sandbox_id,
+                    "an earlier container of it still runs",
+                    tail(self.layout.log),
+                )
+            time.sleep(0.005)
 
     @cached_property
     def _no_upper(self) -> str:
@@ -205,31 +243,31 @@ class Start:
 
     # Limits ---------------------------------------------------------------------------------
 
-    def _limits(self) -> _Limits:
+    def _limits(self, *, no_group: str) -> _Limits:
+        """Make the control group, unless it is known why there can be none."""
         asked = self.spec.limits
-        controllers = cgroups.wanted(asked)
-        place = cgroups.locate(controllers) if controllers else None
+        is_root, kernel = os.geteuid() == 0, os.uname().release
+        controllers = controllers_for(asked, is_root=is_root, kernel=kernel)
+        place = cgroups.locate(controllers) if controllers and not no_group else None
         group, holding = None, set[str]()
         if place is not None:
             group, holding = cgroups.create(place, f"sandbox-{self.launch.lifetime}", asked)
-        reached, rlimits = weigh_limits(
-            asked, holding, is_root=os.geteuid() == 0, kernel=os.uname().release
-        )
-        for name, how_far in reached.items():
-            is_weaker = getattr(asked, name) is not None and how_far is not Reached.HARD
-            if is_weaker and not self.spec.accept_weaker_limits:
-                if group is not None:
-                    cgroups.remove(group.folders)
-                raise LimitNotEnforceableError(
-                    name,
-                    _ENGINE,
-                    how_far.value,
-                    "no control group can be made for it here (see 'jupyter sandbox doctor')",
-                )
+        reached, rlimits = weigh_limits(asked, holding, is_root=is_root, kernel=kernel)
+        lacking = unmet(asked, reached)
+        if lacking is not None and not self.spec.accept_weaker_limits:
+            _remove_group(group)
+            reason = no_group or "no control group can be made for it here"
+            raise LimitNotEnforceableError(
+                lacking,
+                _ENGINE,
+                reached[lacking].value,
+                f"{reason} (see 'jupyter sandbox doctor')",
+            )
         return _Limits(
             reached={name: how_far.value for name, how_far in reached.items()},
             rlimits=rlimits,
             group=group,
+            is_group_urgent=holding != {"pids"} or asked.processes != USUAL_PROCESSES,
         )
 
     # The plan, and its execution ------------------------------------------------------------
@@ -275,6 +313,7 @@ class Start:
                 config=config,
                 record=record,
                 group=limits.group,
+                is_group_urgent=limits.is_group_urgent,
             ),
         )
         data = record | {
@@ -338,6 +377,12 @@ class Start:
             code=code,
             memory_events=events,
         )
+
+
+def _remove_group(group: cgroups.Group | None) -> None:
+    if group is not None:
+        cgroups.kill(group.folders)
+        cgroups.remove(group.folders)
 
 
 def _isolation(spec: SandboxSpec, folder: Mount | None) -> dict[str, str]:

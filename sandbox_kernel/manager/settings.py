@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from sandbox_kernel.engines.base import FolderMode, Limits, SandboxSpec
+from sandbox_kernel.engines.base import USUAL_PROCESSES, FolderMode, Limits, SandboxSpec
 from sandbox_kernel.engines.settings import BubblewrapSettings
 from sandbox_kernel.errors import SandboxConfigurationError, SandboxError
 from sandbox_kernel.manager.storage import write_private_file
@@ -36,6 +36,7 @@ __all__ = [
     "config_folders",
     "data_folder",
     "load_settings",
+    "own_config_file",
     "settings_from",
 ]
 
@@ -70,8 +71,8 @@ class Settings:
     """Memory of a whole sandbox."""
     cpus: float | None = None
     """Processor time of a sandbox, in cores."""
-    processes: int | None = None
-    """Processes and threads of a sandbox at one time."""
+    processes: int | None = USUAL_PROCESSES
+    """Processes and threads of a sandbox at one time; the default holds where it can be had."""
     file_bytes: int | None = None
     """Largest file a program in a sandbox may write."""
     accept_weaker_limits: bool = False
@@ -140,6 +141,17 @@ def data_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return Path("~/.local/share/jupyter").expanduser()
 
 
+def own_config_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return where a user puts settings: in what ``jupyter --config-dir`` shows."""
+    return _own_config_folder(environ) / f"{_NAME}.py"
+
+
+def _own_config_folder(environ: Mapping[str, str]) -> Path:
+    if environ.get("JUPYTER_CONFIG_DIR"):
+        return Path(environ["JUPYTER_CONFIG_DIR"])
+    return Path("~/.jupyter").expanduser()
+
+
 def config_folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
     """Return Jupyter's configuration folders, the most general first.
 
@@ -147,11 +159,7 @@ def config_folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
     -----
     The order is that of ``jupyter --paths``, reversed.
     """
-    user = (
-        Path(environ["JUPYTER_CONFIG_DIR"])
-        if environ.get("JUPYTER_CONFIG_DIR")
-        else Path("~/.jupyter").expanduser()
-    )
+    user = _own_config_folder(environ)
     if environ.get("JUPYTER_NO_CONFIG"):
         return []
     system = [Path("/usr/local/etc/jupyter"), Path("/etc/jupyter")]

@@ -6,19 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.engines.base import Limits, Reached
+from sandbox_kernel.engines.base import USUAL_PROCESSES, Limits, Reached
 from sandbox_kernel.engines.cgroups import (
-    Group,
     Place,
     create,
-    enter,
     find_place,
-    kill,
     limit_files,
     remove,
-    wanted,
 )
-from sandbox_kernel.engines.limits import weigh_limits
+from sandbox_kernel.engines.limits import controllers_for, unmet, weigh_limits
 
 ALL = Limits(memory_bytes=1 << 30, cpus=1.5, processes=64, file_bytes=1 << 20)
 V2 = "29 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
@@ -39,7 +35,7 @@ def place(
     writable: tuple[str, ...] = (),
 ) -> Place | None:
     return find_place(
-        wanted(ALL),
+        ("memory", "cpu", "pids"),
         membership,
         mountinfo,
         read=lambda path: (handed_down or {}).get(path, ""),
@@ -116,9 +112,28 @@ def test_a_mount_that_shows_a_part_of_the_tree() -> None:
 
 
 def test_nothing_is_looked_for_where_nothing_is_asked() -> None:
-    """A file limit needs no group."""
-    assert wanted(Limits(file_bytes=1)) == []
-    assert wanted(ALL) == ["memory", "cpu", "pids"]
+    """A file limit needs no group, and the number of processes only where nobody counts them."""
+    only_files = Limits(file_bytes=1, processes=None)
+
+    assert controllers_for(only_files, is_root=True, kernel="6.1") == []
+    assert controllers_for(Limits(), is_root=False, kernel="6.1") == []
+    assert controllers_for(Limits(), is_root=True, kernel="6.1") == ["pids"]
+    assert controllers_for(Limits(), is_root=False, kernel="5.10") == ["pids"]
+    assert controllers_for(ALL, is_root=False, kernel="6.1") == ["memory", "cpu"]
+
+
+def test_the_usual_number_of_processes_is_no_demand() -> None:
+    """It holds where it can be had; another number, and any other limit, is refused elsewhere."""
+    absent = dict.fromkeys(("memory_bytes", "cpus", "processes", "file_bytes"), Reached.ABSENT)
+
+    assert Limits().processes == USUAL_PROCESSES
+    assert unmet(Limits(), absent) is None
+    assert unmet(Limits(processes=None), absent) is None
+    assert unmet(Limits(processes=100), absent) == "processes"
+    assert unmet(Limits(memory_bytes=1), absent | {"memory_bytes": Reached.PER_PROCESS}) == (
+        "memory_bytes"
+    )
+    assert unmet(ALL, dict.fromkeys(absent, Reached.HARD)) is None
 
 
 @pytest.mark.parametrize(
@@ -170,32 +185,10 @@ def test_processes_that_cannot_be_counted(is_root: bool, kernel: str) -> None:  
 
 def test_what_was_not_asked_for_is_absent() -> None:
     """And sets nothing."""
-    reached, rlimits = weigh_limits(Limits(), set(), is_root=False, kernel="6.1")
+    reached, rlimits = weigh_limits(Limits(processes=None), set(), is_root=False, kernel="6.1")
 
     assert set(reached.values()) == {Reached.ABSENT}
     assert rlimits == {}
-
-
-def test_a_group_of_version_2_is_filled(tmp_path: Path) -> None:
-    """In a folder that stands for the delegated one: limits, our process, the counter's path."""
-    place = Place(version=2, parents=dict.fromkeys(("memory", "cpu", "pids"), str(tmp_path)))
-
-    group, holding = create(place, "sandbox-x", ALL)
-    enter(group, 4711)
-
-    folder = tmp_path / "sandbox-x"
-    assert holding == {"memory", "cpu", "pids"}
-    assert group == Group(version=2, folders=[str(folder)], events=f"{folder}/memory.events")
-    assert {each.name: each.read_text() for each in folder.iterdir()} == {
-        "memory.max": "1073741824",
-        "memory.swap.max": "0",
-        "cpu.max": "150000 100000",
-        "pids.max": "64",
-        "cgroup.procs": "4711",
-    }
-    (folder / "cgroup.procs").write_text("")
-    kill(group.folders)
-    assert (folder / "cgroup.kill").read_text() == "1"
 
 
 def test_a_group_that_cannot_be_made_holds_nothing(tmp_path: Path) -> None:
