@@ -1,4 +1,4 @@
-"""What a sandbox may say: one validator per message type, pure.
+"""What a sandbox may say: one validator per message type, pure; those of replies are in `replies`.
 
 Code in a cell can write any record it likes, so every message is taken apart and built anew from
 the fields its type has.  A type without a validator here does not pass.  Who a message is for is
@@ -8,9 +8,11 @@ not decided here but in `requests`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
+from sandbox_kernel.kernel import fields
+from sandbox_kernel.kernel.fields import Content
 from sandbox_kernel.kernel.jsontext import Refused
+from sandbox_kernel.kernel.replies import HOST_COMM_PREFIX, REPLIES
 
 __all__ = [
     "CONTROL_REQUESTS",
@@ -19,11 +21,6 @@ __all__ = [
     "Policy",
     "reply_type",
 ]
-
-Content = dict[str, Any]  # JSON values of any shape below the checked fields
-
-HOST_COMM_PREFIX = "host-"
-"""Comm ids that begin so belong to the relay; the sandbox may not name them."""
 
 _MAX_PROMPT = 10_000
 _ASKED_INSIDE = " (asked by code in the sandbox) "
@@ -62,65 +59,28 @@ def reply_type(request_type: str) -> str | None:
     return request_type.removesuffix("_request") + "_reply"
 
 
-def _text(content: Content, name: str) -> str:
-    value = content.get(name, "")
-    if not isinstance(value, str):
-        raise Refused(f"{name} is no text")
-    return value
-
-
-def _object(content: Content, name: str) -> Content:
-    value = content.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise Refused(f"{name} is no object")
-    return value
-
-
-def _count(content: Content, name: str = "execution_count") -> int | None:
-    value = content.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise Refused(f"{name} is no number")
-    return value
-
-
 def _stream(content: Content) -> Content:
     name = content.get("name")
     if name not in ("stdout", "stderr"):
         raise Refused("a stream of unknown name")
-    return {"name": name, "text": _text(content, "text")}
+    return {"name": name, "text": fields.text(content, "text")}
 
 
 def _display(content: Content) -> Content:
-    shown: Content = {
-        "data": _object(content, "data"),
-        "metadata": _object(content, "metadata"),
-    }
+    shown = fields.bundle(content)
     if "transient" in content:
-        transient = _object(content, "transient")
+        transient = fields.obj(content, "transient")
         known = "display_id" in transient
-        shown["transient"] = {"display_id": _text(transient, "display_id")} if known else {}
+        shown["transient"] = {"display_id": fields.text(transient, "display_id")} if known else {}
     return shown
 
 
 def _execute_result(content: Content) -> Content:
-    return {**_display(content), "execution_count": _count(content)}
+    return {**_display(content), "execution_count": fields.count(content)}
 
 
 def _execute_input(content: Content) -> Content:
-    return {"code": _text(content, "code"), "execution_count": _count(content)}
-
-
-def _error(content: Content) -> Content:
-    traceback = content.get("traceback")
-    if not isinstance(traceback, list):
-        traceback = []
-    return {
-        "ename": _text(content, "ename"),
-        "evalue": _text(content, "evalue"),
-        "traceback": [line for line in traceback if isinstance(line, str)],
-    }
+    return {"code": fields.text(content, "code"), "execution_count": fields.count(content)}
 
 
 def _status(content: Content) -> Content:
@@ -136,7 +96,7 @@ def _clear_output(content: Content) -> Content:
 
 
 def _comm(content: Content) -> Content:
-    comm_id = _text(content, "comm_id")
+    comm_id = fields.text(content, "comm_id")
     if not comm_id:
         raise Refused("a comm without an id")
     if comm_id.startswith(HOST_COMM_PREFIX):
@@ -147,15 +107,16 @@ def _comm(content: Content) -> Content:
 
 def _comm_open(content: Content) -> Content:
     # target_module is left out: a page would load it as a script, by URL.
-    return {**_comm(content), "target_name": _text(content, "target_name")}
+    return {**_comm(content), "target_name": fields.text(content, "target_name")}
 
 
 def _debug_event(content: Content) -> Content:
-    return {
-        "type": "event",
-        "event": _text(content, "event"),
-        **{name: content[name] for name in ("seq", "body") if name in content},
-    }
+    told: Content = {"type": "event", "event": fields.text(content, "event")}
+    if "seq" in content:
+        told["seq"] = fields.count(content, "seq")
+    if "body" in content:
+        told["body"] = fields.obj(content, "body")
+    return told
 
 
 _IOPUB: Mapping[str, Callable[[Content], Content]] = {
@@ -165,65 +126,12 @@ _IOPUB: Mapping[str, Callable[[Content], Content]] = {
     "comm_open": _comm_open,
     "debug_event": _debug_event,
     "display_data": _display,
-    "error": _error,
+    "error": fields.error,
     "execute_input": _execute_input,
     "execute_result": _execute_result,
     "status": _status,
     "stream": _stream,
     "update_display_data": _display,
-}
-
-_REPLY_STATES = ("ok", "error", "aborted", "abort")
-
-
-def _any_reply(content: Content) -> Content:
-    return dict(content)
-
-
-def _status_reply(content: Content) -> Content:
-    if content.get("status") not in _REPLY_STATES:
-        raise Refused("a reply of unknown status")
-    checked = dict(content)
-    if content.get("status") == "error":
-        checked.update(_error(content))
-    return checked
-
-
-def _is_complete_reply(content: Content) -> Content:
-    status = content.get("status")
-    if status not in ("complete", "incomplete", "invalid", "unknown"):
-        raise Refused("an is_complete_reply of unknown status")
-    if status != "incomplete":
-        return {"status": status}
-    return {"status": status, "indent": _text(content, "indent")}
-
-
-def _comm_info_reply(content: Content) -> Content:
-    if content.get("status", "ok") != "ok":
-        return _status_reply(content)
-    comms = {
-        comm_id: {"target_name": _text(info, "target_name")}
-        for comm_id, info in _object(content, "comms").items()
-        if isinstance(info, dict) and not comm_id.startswith(HOST_COMM_PREFIX)
-    }
-    return {"status": "ok", "comms": comms}
-
-
-_REPLIES: Mapping[str, Callable[[Content], Content]] = {
-    "comm_info_reply": _comm_info_reply,
-    "complete_reply": _status_reply,
-    "connect_reply": _any_reply,
-    "create_subshell_reply": _status_reply,
-    # A debug adapter's own answer: no status, any body.
-    "debug_reply": _any_reply,
-    "delete_subshell_reply": _status_reply,
-    "execute_reply": _status_reply,
-    "history_reply": _status_reply,
-    "inspect_reply": _status_reply,
-    "is_complete_reply": _is_complete_reply,
-    "kernel_info_reply": _status_reply,
-    "list_subshell_reply": _status_reply,
-    "usage_reply": _any_reply,
 }
 
 
@@ -263,12 +171,12 @@ class Policy:
         Refused
             The reply may not pass.
         """
-        check = _REPLIES.get(msg_type)
+        check = REPLIES.get(msg_type)
         if check is None:
             raise Refused("a reply of unknown type")
         if not isinstance(content, dict):
             raise Refused("its content is no object")
-        checked = check(content)
+        checked: Content = check(content)
         if msg_type == "execute_reply" and "payload" in checked:
             checked["payload"] = self._payload(checked["payload"])
         return checked
@@ -284,7 +192,8 @@ class Policy:
                 kept.append(
                     {
                         "source": "page",
-                        "data": _object(entry, "data"),
+                        # A pager draws other forms as a trusted output is drawn.
+                        "data": fields.plain_only(fields.obj(entry, "data")),
                         "start": start if isinstance(start, int) else 0,
                     }
                 )
@@ -294,7 +203,7 @@ class Policy:
                 kept.append(
                     {
                         "source": "set_next_input",
-                        "text": _text(entry, "text"),
+                        "text": fields.text(entry, "text"),
                         "replace": entry.get("replace") is True,
                     }
                 )
@@ -310,7 +219,7 @@ class Policy:
         """
         if not isinstance(content, dict):
             raise Refused("its content is no object")
-        prompt = _text(content, "prompt")[:_MAX_PROMPT]
+        prompt = fields.text(content, "prompt")[:_MAX_PROMPT]
         password = content.get("password") is True
         # Nobody shall take a prompt of the sandbox for one of the host and type a real password.
         return {

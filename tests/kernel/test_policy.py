@@ -41,6 +41,9 @@ TYPES = st.sampled_from(
         "inspect_reply",
         "is_complete_reply",
         "kernel_info_reply",
+        "create_subshell_reply",
+        "delete_subshell_reply",
+        "list_subshell_reply",
         "usage_reply",
         "anything",
     ]
@@ -69,9 +72,26 @@ FIELDS = st.sampled_from(
         "body",
         "code",
         "execution_count",
+        "matches",
+        "cursor_start",
+        "found",
+        "history",
+        "protocol_version",
+        "language_info",
+        "help_links",
+        "supported_features",
+        "user_expressions",
+        "host_virtual_memory",
+        "pid",
+        "command",
+        "subshell_id",
     ]
 )
-CONTENT = JSON | st.dictionaries(FIELDS, JSON)
+CONTENT = (
+    JSON
+    | st.dictionaries(FIELDS, JSON)
+    | st.dictionaries(FIELDS, JSON).map(lambda content: {**content, "status": "ok"})
+)
 
 
 @given(TYPES, CONTENT)
