@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sandbox_kernel.kernel.hints import Facts, hint_for
+from sandbox_kernel.kernel.hints import Facts, hint_for, network_hint, tells_of_no_network
 from sandbox_kernel.kernel.hostcomms import HostComms
 from sandbox_kernel.kernel.jsontext import Refused, read, write
 from sandbox_kernel.kernel.link import Record
@@ -92,6 +92,10 @@ class Arrivals:
         self._outputs = outputs
         self._facts = facts
         self._notes = notes
+        # Cells that run and whose output says that the network is missing.
+        self._offline: set[str] = set()
+        # Whether the interpreter has served a relay before; then it may end what only that knew.
+        self._has_past = False
         self._prefix = ""
         self._text: list[bytes] = []
         self._text_key = (b"", b"")
@@ -117,7 +121,7 @@ class Arrivals:
             so that the same text comes under the same id.
         """
         self._prefix = prefix
-        self.is_ready = is_ready
+        self.is_ready = self._has_past = is_ready
         self._seams = frozenset(seams)
         self._last_seam = max(self._seams, default=0)
 
@@ -231,6 +235,7 @@ class Arrivals:
             )
             request = self._find_parent(parent)
             if request is not _PROBE:
+                self._watch_for_network(request, joined)
                 self._publish(
                     "stream",
                     request,
@@ -243,6 +248,17 @@ class Arrivals:
         except Exception as error:  # noqa: BLE001  as in `take`
             self._notes.add(f"text of the sandbox: it could not be judged ({type(error).__name__})")
         return True
+
+    def _watch_for_network(self, request: Request | None, text: bytes) -> None:
+        """Remember a cell whose program wrote that there is no network: nothing else tells."""
+        if (
+            not self._facts.network
+            and request is not None
+            and request.is_execute
+            and not request.replied
+            and tells_of_no_network(text)
+        ):
+            self._offline.add(request.msg_id)
 
     # --- iopub --------------------------------------------------------------------------------
 
@@ -272,7 +288,8 @@ class Arrivals:
         if state == "starting":
             self._speaker.status("starting", EMPTY, msg_id)
         elif request is None:
-            raise Refused("a status of no request")
+            if not self._has_past:
+                raise Refused("a status of no request")
         elif state == "busy":
             self._table.mark_busy(request)
             self._speaker.status("busy", request.header, msg_id)
@@ -300,9 +317,8 @@ class Arrivals:
         if self.drops_bulk and msg_type in _BULK:
             self.dropped += len(encoded) + len(metadata) + sum(map(len, buffers))
             return
-        if self._outputs.of and request is not None:
-            output = Output(msg_type, encoded, metadata, buffers)
-            self._outputs.offer(request.msg_id, output)
+        if request is not None:
+            self._outputs.offer(request, Output(msg_type, encoded, metadata, buffers))
         self._speaker.publish(
             msg_type,
             EMPTY if request is None else request.header,
@@ -323,6 +339,11 @@ class Arrivals:
         # Everything is read before the table is touched, so that a refused reply changes nothing.
         request = self._table.mark_reply(request, msg_type)
         failed = content.get("status") == "error"
+        if request.msg_id in self._offline:
+            self._offline.discard(request.msg_id)
+            if not ("traceback" in content and self._hint(content)):
+                text = {"name": "stderr", "text": f"{network_hint(self._facts)}\n"}
+                self._publish("stream", request, text, msg_id=f"{msg_id}n")
         if failed and "traceback" in content:
             content["traceback"] = self._with_hint(content)
         if request.is_execute:
@@ -367,9 +388,12 @@ class Arrivals:
             if request.msg_id in self._outputs.of and request.is_on_main_shell:
                 self._table.close(request)
 
+    def _hint(self, error: Mapping[str, Any]) -> str | None:
+        return hint_for(error["ename"], error["evalue"], self._facts)
+
     def _with_hint(self, error: Mapping[str, Any]) -> list[str]:
         traceback: list[str] = error["traceback"]
-        hint = hint_for(error["ename"], error["evalue"], self._facts)
+        hint = self._hint(error)
         return traceback if hint is None else [*traceback, hint]
 
 

@@ -16,7 +16,7 @@ __all__ = ["HELP", "Command", "Commands", "HostCell", "UsageProblem", "parse"]
 
 HELP = """\
 %sandbox status    which sandbox this is, how it is isolated, what was refused
-%sandbox outputs   what cells wrote while no client could show it
+%sandbox outputs   what cells wrote whose page was closed or lost while they ran
 %sandbox restart   a fresh interpreter in the same sandbox; files stay
 %sandbox help      this text
 """

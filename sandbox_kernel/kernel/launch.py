@@ -30,7 +30,7 @@ from sandbox_kernel.kernel.lifecycle import (
 )
 from sandbox_kernel.kernel.link import Link, end_kernel
 from sandbox_kernel.manager.manager import Manager, Running
-from sandbox_kernel.manager.settings import Settings, load_settings
+from sandbox_kernel.manager.settings import Settings, load_settings, own_config_file
 from sandbox_kernel.wire.operations import KernelInfo, StartKernelRequest
 
 __all__ = ["main"]
@@ -146,7 +146,7 @@ def _serve(
             info=started,
             inheritance=inheritance,
             journal=journal,
-            facts=_facts(running, link.request.cwd),
+            facts=_facts(running, link.request.cwd, identity),
             describe=lambda: _describe(running),
             policy=Policy(),
             signals=signals,
@@ -195,7 +195,7 @@ def _again(link: Link, **changes: object) -> Link:
     return other
 
 
-def _facts(running: Running, cwd: str | None) -> Facts:
+def _facts(running: Running, cwd: str | None, identity: Identity) -> Facts:
     """Return what hints may say; `cwd` of None is a notebook's folder that is not shown inside."""
     spec = running.spec
     return Facts(
@@ -207,6 +207,8 @@ def _facts(running: Running, cwd: str | None) -> Facts:
         processes=spec.limits.processes,
         file_bytes=spec.limits.file_bytes,
         python_prefix=spec.python_prefix,
+        config_file=str(own_config_file()),
+        sandbox_id="" if identity.ephemeral else identity.sandbox_id,
     )
 
 

@@ -452,6 +452,7 @@ class Relay:
             session=str(message.values.get("session", "")),
             subshell=message.values.get("subshell_id") is not None,
         )
+        self.outputs.heard(request.session, self.table.open)
         if msg_type == "interrupt_request":
             self._interrupt()
             self.speaker.answer(request, {"status": "ok"})

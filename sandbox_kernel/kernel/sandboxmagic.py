@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sandbox_kernel.kernel.hostcells import HELP, Command, Commands, UsageProblem
 from sandbox_kernel.kernel.jsontext import read, write
 from sandbox_kernel.kernel.notes import Notes
-from sandbox_kernel.kernel.outputs import KeptOutputs
+from sandbox_kernel.kernel.outputs import KeptCell, KeptOutputs
 from sandbox_kernel.kernel.requests import Request
 from sandbox_kernel.kernel.speaker import Speaker
 
@@ -34,11 +34,11 @@ def sandbox_commands(
         What the commands show, and how.
     """
 
-    def show_status(_request: Request, words: list[str]) -> str:
+    def show_status(request: Request, words: list[str]) -> str:
         _refuse_words("status", words)
         rows = describe()
-        if len(outputs):
-            rows.append(("kept outputs", f"{len(outputs)} (%sandbox outputs)"))
+        if waiting := outputs.waiting(request.session):
+            rows.append(("kept outputs", f"{waiting} (%sandbox outputs)"))
         if notes.count:
             rows.append(("refused", f"{notes.count} messages; the last:"))
             rows.extend(("", note) for note in notes.last(5))
@@ -46,8 +46,21 @@ def sandbox_commands(
 
     def show_outputs(request: Request, words: list[str]) -> str:
         _refuse_words("outputs", words)
-        kept = outputs.take()
-        for each in kept:
+        kept = outputs.take(request.session)
+        for cell in kept:
+            publish_cell(request, cell)
+        if not kept:
+            return "Nothing is kept: no cell ran on after its page was closed or lost.\n"
+        count = sum(len(cell.outputs) for cell in kept)
+        cells = _counted(len(kept), "cell")
+        return f"({_counted(count, 'output')} of {cells}, not kept any longer)\n"
+
+    def publish_cell(request: Request, cell: KeptCell) -> None:
+        head = f"--- {cell.title or 'a cell of an earlier page'}\n"
+        if cell.dropped:
+            head += f"({_counted(cell.dropped, 'output')} before these were not kept)\n"
+        speaker.publish("stream", request.header, write({"name": "stdout", "text": head}))
+        for each in cell.outputs:
             msg_type, content = each.msg_type, each.content
             if msg_type == "execute_result":
                 # A result belongs to the number of its own cell; here it is a display.
@@ -57,7 +70,6 @@ def sandbox_commands(
             speaker.publish(
                 msg_type, request.header, content, metadata=each.metadata, buffers=each.buffers
             )
-        return f"({len(kept)} outputs made while no client could show them)\n"
 
     def begin_restart(_request: Request, words: list[str]) -> None:
         _refuse_words("restart", words)
@@ -73,6 +85,10 @@ def sandbox_commands(
         },
         "status",
     )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _refuse_words(command: str, words: list[str]) -> None:

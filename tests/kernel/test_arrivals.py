@@ -14,7 +14,7 @@ from sandbox_kernel.kernel.hints import Facts
 from sandbox_kernel.kernel.hostcomms import HostComms
 from sandbox_kernel.kernel.link import Record
 from sandbox_kernel.kernel.notes import Notes
-from sandbox_kernel.kernel.outputs import KeptOutputs, Output
+from sandbox_kernel.kernel.outputs import KeptOutputs
 from sandbox_kernel.kernel.policy import Policy
 from sandbox_kernel.kernel.requests import Request, RequestTable
 from sandbox_kernel.kernel.sockets import Sockets
@@ -199,13 +199,50 @@ def test_the_shown_code_is_the_clients_own(bench: Bench) -> None:
     assert bench.notes.count == 1
 
 
-def test_kept_outputs_are_bounded_with_their_buffers_and_metadata() -> None:
-    kept = KeptOutputs()
-    kept.of = {"cell"}
-    for _ in range(10):
-        kept.offer("cell", Output("display_data", b"{}", b"m" * (2 << 20), [b"b" * (2 << 20)]))
+@pytest.mark.parametrize("existed", ["before this relay", ""])
+def test_the_end_of_a_predecessors_request_is_nothing_to_note(existed: str) -> None:
+    """An interpreter that was there before this relay may end what only the earlier one knew."""
+    bench = Bench()
+    bench.arrivals.begin("p_", is_ready=bool(existed))
+    bench.message(Channel.IOPUB, "status", {"execution_state": "idle"}, "unknown")
 
-    assert len(kept) == 3
+    assert bench.sockets.sent == []
+    assert bench.notes.count == (0 if existed else 1)
+
+
+NO_NETWORK = b"curl: (6) Could not resolve host: pypi.org\n"
+REPLY = {"status": "ok", "execution_count": 1, "payload": [], "user_expressions": {}}
+
+
+def test_a_program_without_network_is_followed_by_a_hint_once(bench: Bench) -> None:
+    """Before the reply, after all it wrote; the next cell gets none."""
+    for _ in range(2):
+        bench.take(Channel.STREAM, b"stdout", b'{"msg_id": "cell"}', NO_NETWORK)
+    bench.message(Channel.SHELL, "execute_reply", REPLY)
+    bench.ask("next")
+    bench.message(Channel.SHELL, "execute_reply", REPLY, "next")
+
+    kinds = [(where, kind, parent) for where, kind, parent, _ in bench.sockets.sent]
+    assert kinds == [
+        ("iopub", "stream", "cell"),
+        ("iopub", "stream", "cell"),
+        ("shell", "execute_reply", "cell"),
+        ("shell", "execute_reply", "next"),
+    ]
+    hint = bench.sockets.sent[1][3]
+    assert hint["name"] == "stderr"
+    assert "c.SandboxManager.network = True" in hint["text"]
+
+
+def test_an_error_that_has_the_hint_is_not_followed_by_another(bench: Bench) -> None:
+    """One line is enough."""
+    error = {"ename": "gaierror", "evalue": "", "traceback": []}
+    bench.take(Channel.STREAM, b"stdout", b'{"msg_id": "cell"}', NO_NETWORK)
+    bench.message(Channel.SHELL, "execute_reply", {"status": "error", **error})
+
+    (_, _, _, _text), (_, kind, _, reply) = bench.sockets.sent
+    assert kind == "execute_reply"
+    assert "network" in reply["traceback"][0]
 
 
 @pytest.mark.parametrize("comms", [5, None, [], {"z": {"target_name": "t"}}])

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_kernel.engines.base import FolderMode
-from sandbox_kernel.kernel.hints import Facts, death, hint_for
+from sandbox_kernel.kernel.hints import (
+    Facts,
+    death,
+    hint_for,
+    network_hint,
+    tells_of_no_network,
+)
 
 OPEN = Facts(network=True, notebook_folder="/data/nb")
 CLOSED = Facts(
@@ -16,6 +22,8 @@ CLOSED = Facts(
     processes=64,
     file_bytes=1 << 20,
     python_prefix="/venv",
+    config_file="/home/ada/.jupyter/jupyter_sandbox_config.py",
+    sandbox_id="nb-1",
 )
 
 
@@ -31,11 +39,26 @@ CLOSED = Facts(
         ("BlockingIOError", "[Errno 11] Resource temporarily unavailable", "processes"),
         ("OSError", "[Errno 27] File too large", "file_bytes"),
         ("OSError", "[Errno 28] No space left on device", "sandbox list"),
-        (
-            "FileNotFoundError",
-            "[Errno 2] No such file or directory: '/home/me/data.csv'",
-            "beside the notebook",
+        ("ConnectionRefusedError", "[Errno 111] Connection refused", "network"),
+        ("ConnectionError", "Max retries exceeded with url: /simple (Caused by ...)", "network"),
+        *(
+            (
+                "FileNotFoundError",
+                f"[Errno 2] No such file or directory: '{path}'",
+                "beside the notebook",
+            )
+            for path in (
+                "/home/me/data.csv",
+                "../data.csv",
+                "sub/../../data.csv",
+                "/data/nb/../x.csv",
+                "/tmp/data.csv",
+                "/home/user/data.csv",
+            )
         ),
+        ("OSError", "[Errno 30] Read-only file system: '../out.csv'", "/workspace"),
+        ("OSError", "[Errno 30] Read-only file system: '/data/out.csv'", "/workspace"),
+        ("PermissionError", "[Errno 13] Permission denied: '../out.csv'", "/workspace"),
     ],
 )
 def test_an_error_the_sandbox_made_names_what_changes_it(
@@ -48,14 +71,55 @@ def test_an_error_the_sandbox_made_names_what_changes_it(
     assert "\n" not in hint
 
 
+def test_a_hint_says_where_the_setting_goes_and_how_it_comes_to_hold() -> None:
+    """The file of this user, and the very command; a sandbox that ends with its kernel needs none."""
+    ends = Facts(config_file="/c/jupyter_sandbox_config.py")
+
+    assert network_hint(CLOSED) == (
+        "Sandbox: this sandbox has no network; to change that, put c.SandboxManager.network = True"
+        " into /home/ada/.jupyter/jupyter_sandbox_config.py on the host, then run"
+        " 'jupyter sandbox stop nb-1' and restart the kernel."
+    )
+    assert network_hint(ends).endswith("on the host, then start the kernel again.")
+
+
+def test_a_hint_does_not_repeat_the_path_that_code_asked_for() -> None:
+    """Nor does it say whether that exists: code in the sandbox could have made the error up."""
+    hint = hint_for("FileNotFoundError", "[Errno 2] No such file: '/home/ada/.ssh/id'", CLOSED)
+
+    assert hint is not None
+    assert ".ssh" not in hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"Retrying ... Failed to resolve 'pypi.org' ([Errno -3] Temporary failure in name resolution)",
+        b"ERROR: No matching distribution found for frobnicator",
+        b"curl: (6) Could not resolve host: pypi.org",
+        b"fatal: unable to access 'https://x/': Could not resolve host: x",
+        b"wget: unable to resolve host address 'x'",
+        b"npm error request to https://x failed, reason: getaddrinfo EAI_AGAIN x",
+        b"W: Failed to fetch http://x  Temporary failure resolving 'x'",
+    ],
+)
+def test_what_programs_write_without_a_network_is_recognised(text: bytes) -> None:
+    assert tells_of_no_network(text)
+    assert not tells_of_no_network(text[:12])
+
+
 @pytest.mark.parametrize(
     ("ename", "evalue"),
     [
         ("ZeroDivisionError", "division by zero"),
         ("FileNotFoundError", "[Errno 2] No such file or directory: 'typo.csv'"),
         ("FileNotFoundError", "[Errno 2] No such file or directory: '/data/nb/typo.csv'"),
+        ("FileNotFoundError", "[Errno 2] No such file or directory: 'sub/../typo.csv'"),
+        ("FileNotFoundError", "[Errno 2] No such file or directory: '/home/user/.cache/x'"),
         ("FileNotFoundError", "[Errno 2] No such file or directory: '/workspace/x'"),
         ("FileNotFoundError", "[Errno 2] No such file or directory: '/venv/lib/x'"),
+        ("PermissionError", "[Errno 13] Permission denied: '/etc/shadow'"),
+        ("PermissionError", "[Errno 13] Permission denied: 'mine.csv'"),
         ("KeyError", "'network'"),
         ("", ""),
     ],

@@ -39,7 +39,8 @@ def test_a_killed_relay_loses_and_doubles_nothing(
     assert len({message["header"]["session"] for message in kernel.log}) == 1
     kept = kernel.cell("%sandbox outputs")
     assert "tick 19" in kept.text
-    assert "0 outputs" in kernel.cell("%sandbox outputs").text
+    assert "Nothing is kept" in kernel.cell("%sandbox outputs").text
+    assert "no request" not in kernel.cell("%sandbox status").text
 
 
 def test_what_ended_while_no_relay_was_there_is_delivered(

@@ -142,6 +142,7 @@ def test_a_large_buffer_comes_back_whole(shared_kernel: Kernel) -> None:
 
 def test_host_cells_take_their_turn_and_looking_does_not_wait(shared_kernel: Kernel) -> None:
     """A command that only looks is answered while a cell runs; others wait, and are waited for."""
+    shared_kernel.cell("%sandbox outputs")  # what clients of other tests have left
     running = shared_kernel.execute("import time; print('on', flush=True); time.sleep(1.5); a = 1")
     running.wait_for_text("on")
     outputs = shared_kernel.execute("%sandbox outputs")
@@ -158,6 +159,24 @@ def test_host_cells_take_their_turn_and_looking_does_not_wait(shared_kernel: Ker
     assert order == [status.msg_id, running.msg_id, outputs.msg_id, after.msg_id]
     assert outputs.kinds == ["busy", "execute_input", "stdout", "idle"]
     assert after.content["execution_count"] == running.content["execution_count"] + 1
+
+
+def test_outputs_of_a_cell_whose_page_was_closed_are_there_for_the_next_page(
+    kernel: Kernel,
+) -> None:
+    """All of them, under the cell's first line; a page in use is not shown its own again."""
+    kernel.cell("print('seen')")
+    lost = kernel.execute("print('before')\nimport time; time.sleep(0.3)\n1/0")
+    kernel.connection.session = "another page"
+    lost.wait()
+    kept = kernel.cell("%sandbox outputs")
+
+    assert "--- print('before')" in kept.text
+    assert "before\n" in kept.text.splitlines(keepends=True)
+    assert "seen" not in kept.text
+    assert kept.of_type("error")[0]["content"]["ename"] == "ZeroDivisionError"
+    assert "2 outputs of 1 cell" in kept.text
+    assert "Nothing is kept" in kernel.cell("%sandbox outputs").text
 
 
 def test_an_error_stops_host_cells_too(shared_kernel: Kernel) -> None:
