@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
+import struct
 import subprocess
 from ast import literal_eval
 from pathlib import Path
 
 import pytest
 
-from tests.support.host_user import HostSandbox, HostUser
+from sandbox_kernel.engines import start
+from sandbox_kernel.engines.base import Launch, SandboxSpec, StateLayout
+from sandbox_kernel.engines.bubblewrap import BubblewrapEngine
+from tests.support.host_user import HostSandbox, HostUser, StartRefusedError
+from tests.support.runtime_child import Client
 
 # Says what became of an attempt: "done", or the error's name.
 ATTEMPT = """
@@ -228,6 +234,107 @@ def test_nested_user_namespaces_are_refused(box: HostSandbox) -> None:
     assert "Operation not permitted" in err
 
 
+def test_the_limit_on_user_namespaces_holds_without_the_filter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two walls: a call the filter does not know would make none either."""
+    allow_everything = struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000)
+    monkeypatch.setattr(start, "seccomp_filter", lambda *_, **__: allow_everything)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    engine, layout = BubblewrapEngine(), StateLayout(tmp_path / "state")
+    launch = Launch(
+        sandbox_id="box",
+        lifetime=f"test-{os.getpid()}-unfiltered",
+        token="token",
+        spec=SandboxSpec(sleep_after=None),
+        layout=layout,
+    )
+    instance = engine.start(launch)
+    try:
+        with Client(instance.socket, "token") as client:
+            _, err, end = client.run("unshare", "--user", "true")
+    finally:
+        engine.stop(instance, layout, grace=0)
+
+    assert end.exit_code != 0
+    assert b"No space left on device" in err
+
+
+@pytest.mark.parametrize("kind", ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"])
+def test_every_namespace_is_the_sandboxs_own(box: HostSandbox, kind: str) -> None:
+    """None is shared with the host."""
+    inside = box.python(f"import os; print(os.readlink('/proc/self/ns/{kind}'))")
+
+    assert inside.startswith(f"{kind}:[")
+    assert inside != os.readlink(f"/proc/self/ns/{kind}")
+
+
+def test_shared_memory_of_the_host_is_out_of_reach(box: HostSandbox) -> None:
+    """System V segments have no path; they belong to the IPC namespace."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    create, everybody, remove = 0o1000, 0o666, 0
+    segment = libc.shmget(0, 4096, create | everybody)
+    assert segment >= 0
+    try:
+        listed = Path("/proc/sysvipc/shm").read_text().splitlines()
+        inside = box.python("print(len(open('/proc/sysvipc/shm').readlines()))")
+    finally:
+        libc.shmctl(segment, remove, None)
+
+    assert any(line.split()[1] == str(segment) for line in listed[1:])
+    assert inside == "1"
+
+
+def test_no_terminal_of_the_host_controls_it(box: HostSandbox) -> None:
+    """The runtime leads a session of its own, that has none."""
+    out = box.python(
+        "import os; print(os.getsid(1), open('/proc/1/stat').read().rpartition(')')[2].split()[4])"
+    )
+
+    assert out == "1 0"
+
+
+def test_only_folders_of_its_own_can_be_written(box: HostSandbox) -> None:
+    """Everything of the host is mounted read-only, whatever its permissions say."""
+    out = box.python(
+        """
+import stat, os
+for line in open("/proc/self/mountinfo"):
+    before, _, after = line.partition(" - ")
+    fields = before.split()
+    if "rw" in fields[5].split(","):
+        is_device = stat.S_ISCHR(os.stat(fields[4]).st_mode)
+        if after.split()[0] != "overlay" and not is_device:
+            print(fields[4])
+"""
+    )
+
+    assert set(out.splitlines()) <= {
+        *("/proc", "/dev/pts", "/dev/shm", "/tmp"),
+        *("/workspace", "/home/user", "/var/spool/sandbox", "/opt/packages"),
+    }
+
+
+def test_sockets_and_settings_of_running_services_are_out_of_reach(box: HostSandbox) -> None:
+    """/run, where buses and daemons listen, is the sandbox's own."""
+    assert box.python("import os; print(os.listdir('/run'))") == "[]"
+
+
+def test_the_counter_of_memory_kills_is_read_only(user: HostUser) -> None:
+    """In version 1 writing to it switches the killing off."""
+    try:
+        sandbox = user.start("counted", limits={"memory_bytes": 200 << 20})
+    except StartRefusedError:
+        pytest.skip("this user may make no control groups, so that nothing is counted")
+    with sandbox:
+        path = "/run/sandbox/memory.events"
+        out = sandbox.python(
+            f"import os; print(os.access({path!r}, os.R_OK), os.access({path!r}, os.W_OK))"
+        )
+
+    assert out == "True False"
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -352,6 +459,9 @@ def test_the_environment_of_the_host_stays_outside(user: HostUser, box: HostSand
     """Programs see variables made for them, and nothing of the starter's."""
     out = box.python("import os; print(sorted(os.environ))")
 
+    first = Path(f"/proc/{box.pid}/environ").read_bytes() if os.geteuid() == 0 else b""
+    names = {each.partition(b"=")[0] for each in first.split(b"\0")} - {b""}
+    assert names <= {b"PATH", b"HOME", b"LANG", b"PWD"}
     assert not {"PYTHONDONTWRITEBYTECODE", "PYTHONPATH"} & set(literal_eval(out))
     assert str(user.home) not in box.python("import os; print(dict(os.environ))")
 

@@ -98,11 +98,42 @@ def test_ordinary_calls_are_allowed(machine: str) -> None:
         ("process_vm_readv", (310, 270)),
         ("process_vm_writev", (311, 271)),
         ("pidfd_getfd", (438, 438)),
+        ("kcmp", (312, 272)),
+        ("chroot", (161, 51)),
+        ("open_tree_attr", (467, 467)),
+        ("quotactl_fd", (443, 443)),
+        ("swapon", (167, 224)),
+        ("swapoff", (168, 225)),
+        ("fanotify_init", (300, 262)),
+        ("nfsservctl", (180, 42)),
+        ("lookup_dcookie", (212, 18)),
+        ("sysfs", (139, None)),
+        ("ustat", (136, None)),
+        ("kexec_file_load", (320, 294)),
+        ("create_module", (174, None)),
+        ("get_kernel_syms", (177, None)),
+        ("query_module", (178, None)),
+        ("syslog", (103, 116)),
+        ("acct", (163, 89)),
+        ("reboot", (169, 142)),
+        ("_sysctl", (156, None)),
+        ("uselib", (134, None)),
+        ("settimeofday", (164, 170)),
+        ("clock_settime", (227, 112)),
+        ("clock_adjtime", (305, 266)),
+        ("sethostname", (170, 161)),
+        ("setdomainname", (171, 162)),
+        ("vhangup", (153, 58)),
+        ("iopl", (172, None)),
+        ("ioperm", (173, None)),
+        ("modify_ldt", (154, None)),
     ],
 )
-def test_dangerous_calls_are_denied(machine: str, name: str, both: tuple[int, int]) -> None:
-    """With EPERM, whatever their arguments."""
+def test_dangerous_calls_are_denied(machine: str, name: str, both: tuple[int, int | None]) -> None:
+    """With EPERM, whatever their arguments; the numbers are those of the kernel's headers."""
     number = both[machine == "aarch64"]
+    if number is None:
+        return  # this architecture does not have the call
 
     for args in ((), (2**64 - 1,) * 6):
         assert verdict(seccomp_filter(machine), number, *args, arch=arch_of(machine)) == EPERM
@@ -173,7 +204,7 @@ def test_only_common_socket_families(machine: str) -> None:
     for number in calls.values():
         for family in (1, 2, 10, 16):
             assert verdict(program, number, family, 1, 0, arch=arch_of(machine)) == ALLOW
-        for family in (17, 21, 30, 38, 40, 44):
+        for family in {*range(3, 50)} - {10, 16}:
             answer = verdict(program, number, family, 1, 0, arch=arch_of(machine))
             assert answer == FAIL | errno.EAFNOSUPPORT
 
