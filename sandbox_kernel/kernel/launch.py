@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,7 +60,8 @@ def main(arguments: Sequence[str]) -> int:
         spec = settings.spec(notebook_folder=Path(os.getcwd()))
         if identity.ephemeral:
             spec = replace(spec, sleep_after=_EPHEMERAL_STAY, keep_alive=False)
-        running = Manager(settings).ensure(identity.sandbox_id, spec, ephemeral=identity.ephemeral)
+        with closing(Manager(settings)) as manager:
+            running = manager.ensure(identity.sandbox_id, spec, ephemeral=identity.ephemeral)
     except SandboxError as error:
         _complain(error)
         return 1

@@ -9,7 +9,6 @@ any point knows what may be lying about.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -25,7 +24,7 @@ from sandbox_kernel.errors import (
     SandboxConfigurationError,
     SandboxError,
 )
-from sandbox_kernel.manager import locks
+from sandbox_kernel.manager import locks, log
 from sandbox_kernel.manager.doorbell import call_once
 from sandbox_kernel.manager.engine_choice import load_engine
 from sandbox_kernel.manager.identity import check_sandbox_id, new_lifetime, new_token
@@ -51,7 +50,6 @@ from sandbox_kernel.wire.operations import ConfigureRequest, ShutdownRequest
 
 __all__ = ["Manager", "Running", "SandboxInfo"]
 
-log = logging.getLogger(__name__)
 
 _LABEL = "sandbox.json"
 _ANSWER_TIMEOUT = 2.0

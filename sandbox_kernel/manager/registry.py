@@ -8,7 +8,6 @@ so readers and a writer do not wait for each other.  Every error of the database
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sqlite3
 import threading
@@ -21,6 +20,7 @@ from typing import Any, TypeVar
 
 from sandbox_kernel.engines.base import FolderMode, Instance, Limits, SandboxSpec
 from sandbox_kernel.errors import SandboxError, StorageError, StorageFullError
+from sandbox_kernel.manager import log
 from sandbox_kernel.manager.lifecycle import State
 from sandbox_kernel.manager.storage import keep_owner_bits, storage_errors
 
@@ -28,7 +28,6 @@ __all__ = ["Entry", "Failures", "Leftover", "Registry"]
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
 
 _SCHEMA_VERSION = 1
 _SCHEMA = """
