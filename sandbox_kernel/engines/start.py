@@ -288,7 +288,7 @@ class Start:
             "token": self.launch.token,
             "sleep_after": spec.sleep_after,
             "keep_alive": spec.keep_alive,
-            "cwd": recipe.WORKSPACE,
+            "cwd": recipe.WORKSPACE if shown is None else shown.dest,
             "env": program_environment(
                 spec, self.launch.sandbox_id, python, shell=shell, is_layered=is_layered
             ),

@@ -146,7 +146,7 @@ def test_exec_starts_a_notebooks_sandbox_with_the_notebooks_folder(sandbox, tmp_
         notebook = tmp_path / "notebooks" / os.fsdecode(name)
         notebook.parent.mkdir(exist_ok=True)
         notebook.write_text("{}")
-        ended = sandbox("exec", notebook, "--", "ls", notebook.parent)
+        ended = sandbox("exec", notebook, "ls")
         assert (ended.code, ended.err) == (0, "")
         assert "a.ipynb" in ended.out
     assert sandbox("diff", notebook).code == 0
