@@ -140,3 +140,62 @@ def test_interrupted_pool(kernel: Kernel) -> None:
         return any(child.cpu_percent(0.2) > 50 for child in children)
 
     kernel.wait_until(lambda: not busy(), 3.0, "quiet workers")
+
+
+def test_no_interrupt_ends_what_answers_other_requests(kernel: Kernel) -> None:
+    """Whenever it comes, the interpreter lives, and each request has its reply."""
+    pid = kernel.value("import os; os.getpid()")
+    for _ in range(10):
+        asked = [
+            kernel.request("complete_request", {"code": "os.pa", "cursor_pos": 5}),
+            kernel.request("inspect_request", {"code": "os", "cursor_pos": 2, "detail_level": 0}),
+            kernel.request("comm_info_request"),
+            kernel.request("is_complete_request", {"code": "1"}),
+        ]
+        while not all(request.is_done for request in asked):
+            kernel.interrupt()
+            kernel.pump(0.001)
+    assert kernel.value("os.getpid()") == pid
+
+
+def test_an_interrupt_ends_a_completion_that_waits(kernel: Kernel) -> None:
+    """It is the request that ends, with an error as reply; the next one is answered."""
+    pid = kernel.value("import os; os.getpid()")
+    kernel.cell(
+        "import asyncio\n"
+        "kernel = get_ipython().kernel\n"
+        "async def waiting(code, pos):\n"
+        "    print('waiting', flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "kernel.do_complete = waiting"
+    )
+    for _ in range(3):
+        request = kernel.request("complete_request", {"code": "os.pa", "cursor_pos": 5})
+        request.wait_for_text("waiting")
+        kernel.interrupt()
+        assert request.wait(2.0).content["ename"] == "KeyboardInterrupt"
+    kernel.cell("del kernel.do_complete")
+
+    assert kernel.ask("complete_request", code="os.pa", cursor_pos=5)["status"] == "ok"
+    assert kernel.value("os.getpid()") == pid
+
+
+def test_an_interrupt_ends_a_callback_of_a_comm(kernel: Kernel) -> None:
+    """A loop in it ends; the interpreter and the comm are there afterwards."""
+    pid = kernel.value("import os; os.getpid()")
+    kernel.cell(
+        "from comm import create_comm\n"
+        "comm = create_comm('t')\n"
+        "def spin(message):\n"
+        "    print('spinning', flush=True)\n"
+        "    while True: pass\n"
+        "comm.on_msg(spin)"
+    )
+    comm_id = kernel.value("comm.comm_id")
+    for _ in range(2):
+        request = kernel.request("comm_msg", {"comm_id": comm_id, "data": {}})
+        request.wait_for_text("spinning")
+        for _ in range(20):
+            kernel.interrupt()
+        kernel.wait_until(lambda request=request: request.is_idle, 2.0, "its end")
+    assert kernel.value("os.getpid()") == pid
