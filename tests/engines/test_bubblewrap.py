@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from sandbox_kernel.engines import disk, spawn, start
+from sandbox_kernel.engines import cgroups, disk, spawn, start
 from sandbox_kernel.engines.base import (
     FolderMode,
     Instance,
@@ -34,6 +34,7 @@ from sandbox_kernel.errors import (
     ContainerUnavailableError,
     EngineStartError,
     EngineUnavailableError,
+    LimitNotEnforceableError,
     NotebookFolderRefusedError,
     StorageError,
 )
@@ -695,8 +696,6 @@ HUNGRY = "x = bytearray(400 << 20); print(len(x))"
 
 def test_limits_of_a_whole_sandbox(mine: Mine) -> None:
     """Where control groups can be had: hard, and a killed program does not end the sandbox."""
-    from sandbox_kernel.engines import cgroups
-
     asked = Limits(memory_bytes=200 << 20, processes=40, cpus=1.0)
     place = cgroups.locate(("memory", "cpu", "pids"))
     if place is None or set(place.parents) != {"memory", "cpu", "pids"}:
@@ -752,6 +751,56 @@ def test_limits_without_groups_are_refused_unless_accepted(user: HostUser) -> No
         forks = "import os\nfor _ in range(100):\n    if os.fork() == 0: os.read(os.pipe()[0], 1)"
         _, _, err = sandbox.run("python3", "-c", forks, timeout=20)
         assert "BlockingIOError" in err
+
+
+class FakeGroups:
+    """Stands for control groups, and notes which process enters."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, controller: str = "pids", refusal: str = ""
+    ) -> None:
+        self.entered: list[int] = []
+        self.refusal = refusal
+        place = cgroups.Place(version=2, parents={controller: "/nowhere"})
+        group = cgroups.Group(version=2, folders=[], events=None)
+        monkeypatch.setattr(start, "controllers_for", lambda *_, **__: [controller])
+        monkeypatch.setattr(cgroups, "locate", lambda _: place)
+        monkeypatch.setattr(cgroups, "create", lambda *_: (group, {controller}))
+        monkeypatch.setattr(cgroups, "enter", self.enter)
+
+    def enter(self, group: cgroups.Group, pid: int) -> None:
+        del group
+        if self.refusal:
+            raise OSError(1, self.refusal)
+        self.entered.append(pid)
+
+
+def test_nothing_of_a_sandbox_runs_outside_of_a_limit_asked_for(
+    mine: Mine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bubblewrap enters the group before the runtime exists; for the usual number the runtime does,
+    while it comes up."""
+    groups = FakeGroups(monkeypatch)
+
+    asked = mine.start("asked", limits=Limits(processes=100))
+    usual = mine.start("usual")
+
+    assert groups.entered[0] != asked.data["pid"]
+    assert groups.entered[1:] == [usual.data["pid"]]
+
+
+def test_a_group_that_takes_no_process(mine: Mine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that systemd refuses: the limit is weighed anew without it."""
+    FakeGroups(monkeypatch, controller="cpu", refusal="systemd makes no scope: the bus is closed")
+
+    usual = mine.start("usual")
+    accepted = mine.start("accepted", limits=Limits(cpus=1.0), accept_weaker_limits=True)
+    with pytest.raises(LimitNotEnforceableError, match="the bus is closed"):
+        mine.start("refused", limits=Limits(cpus=1.0))
+
+    assert mine.run(usual, "true")[0] == 0
+    assert accepted.limits["cpus"] == "absent"
+    assert not is_locked(mine.layout("refused"))
 
 
 def test_tracing_on_request(mine: Mine) -> None:
