@@ -6,7 +6,6 @@ durations (several seconds) if packages for that are installed.  No notebook hol
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import secrets
@@ -16,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from sandbox_kernel.errors import SandboxConfigurationError, StorageError, StorageFullError
+from sandbox_kernel.engines.disk import storage_errors
+from sandbox_kernel.errors import SandboxConfigurationError, StorageError
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -92,14 +92,13 @@ def write_notebook(notebook: NotebookNode, target: Path) -> None:
 
     draft = target.with_name(f".{secrets.token_hex(8)}.ipynb")
     text = v4.writes(notebook)  # type: ignore[no-untyped-call]
-    try:
-        draft.write_text(f"{text}\n", encoding="utf-8", errors="surrogatepass")
-        os.replace(draft, target)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageFullError(str(target), "write") from error
-        raise StorageError(str(target), "write", error.strerror or str(error)) from error
+    with storage_errors(target, "write"):
+        try:
+            draft.write_text(f"{text}\n", encoding="utf-8", errors="surrogatepass")
+            os.replace(draft, target)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
 
 
 def code_cells(notebook: NotebookNode) -> int:

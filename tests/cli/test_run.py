@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -204,6 +205,23 @@ def test_a_target_that_cannot_be_written_is_refused_first(sandbox, write):
 
     assert ended.code == 2
     assert "does not exist" in ended.err
+
+
+def test_outputs_that_find_no_room_leave_the_notebook_as_it_was(sandbox, write, monkeypatch):
+    """The error is typed, and no draft stays."""
+    path = write("1")
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("sandbox_kernel.cli.notebooks.os.replace", full)
+    ended = sandbox("run", "--inplace", path)
+
+    assert ended.code == 6
+    assert "no space is left" in ended.err
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
 
 
 def test_interrupting_a_run_keeps_what_there_is(home, write):
