@@ -16,7 +16,9 @@ import hmac
 import json
 import os
 import shutil
+import socket
 import statistics
+import struct
 import sys
 import tempfile
 import time
@@ -28,12 +30,18 @@ from typing import Any
 import psutil
 import zmq
 from jupyter_client.manager import KernelManager
+from websockets.client import ClientProtocol
+from websockets.frames import Frame
+from websockets.protocol import State
+from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.jupyter_home import JupyterHome, processes_below
-from tests.support.kernel_driver import Kernel
-from tests.support.ws_connection import JupyterServer, WsConnection
+from tests.support.ws_connection import JupyterServer
+
+DATE = "2026-01-01T00:00:00Z"
 
 PLAIN, OURS = "python3", "sandbox-python"
 
@@ -59,6 +67,67 @@ CELLS = {
     ),
     "output": "print('a')\nimport time; time.sleep(.4)",
 }
+
+
+class WebSocketProbe:
+    """A kernel behind a server and a client on one thread, which parses what it compares only."""
+
+    def __init__(self, server: JupyterServer, kernel_name: str) -> None:
+        status, body = server.call("POST", "/api/kernels", {"name": kernel_name})
+        assert status == 201, (status, body)
+        self.server, self.kernel_id = server, body["id"]
+        session = uuid.uuid4().hex
+        self.protocol = ClientProtocol(
+            parse_uri(
+                f"ws://127.0.0.1:{server.port}/api/kernels/{self.kernel_id}/channels"
+                f"?session_id={session}"
+            ),
+            subprotocols=[Subprotocol("v1.kernel.websocket.jupyter.org")],
+            max_size=None,
+        )
+        self.header = {"username": "u", "session": session, "version": "5.4"}
+        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        request = self.protocol.connect()
+        request.headers["Authorization"] = f"token {server.token}"
+        self.protocol.send_request(request)
+        self.flush()
+        while self.protocol.state is not State.OPEN:
+            self.read()
+        assert self.protocol.handshake_exc is None, self.protocol.handshake_exc
+
+    def flush(self) -> None:
+        for data in self.protocol.data_to_send():
+            self.socket.sendall(data)
+
+    def read(self) -> list[bytes]:
+        """Wait for data; return the messages that are complete."""
+        self.protocol.receive_data(self.socket.recv(1 << 16))
+        self.flush()
+        events = self.protocol.events_received()
+        return [bytes(event.data) for event in events if isinstance(event, Frame)]
+
+    def execute(self, code: str) -> None:
+        """Run a cell; return once its reply and its idle are here."""
+        msg_id = uuid.uuid4().hex
+        header = {**self.header, "msg_id": msg_id, "msg_type": "execute_request", "date": DATE}
+        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}}
+        parts = [b"shell", *(json.dumps(part).encode() for part in (header, {}, {}, content))]
+        offsets = [8 * (len(parts) + 2)]
+        for part in parts:
+            offsets.append(offsets[-1] + len(part))
+        numbers = struct.pack(f"<{len(offsets) + 1}Q", len(offsets), *offsets)
+        self.protocol.send_binary(b"".join([numbers, *parts]))
+        self.flush()
+        mine, missing = msg_id.encode(), {b"execute_reply", b'"idle"'}
+        while missing:
+            for message in self.read():
+                if mine in message:
+                    missing -= {each for each in missing if each in message}
+
+    def close(self) -> None:
+        self.socket.close()
+        self.server.call("DELETE", f"/api/kernels/{self.kernel_id}")
 
 
 class Probe:
@@ -143,17 +212,17 @@ class Probe:
                 tick()
             if time.perf_counter() > deadline:
                 raise TimeoutError(f"{msg_type}: reply {has_reply}, idle {is_idle}, {traffic}")
-            for socket, _ in ready:
+            for source, _ in ready:
                 while True:
                     try:
-                        frames = socket.recv_multipart(zmq.NOBLOCK)
+                        frames = source.recv_multipart(zmq.NOBLOCK)
                     except zmq.Again:
                         break
                     at = frames.index(b"<IDS|MSG>") + 2
                     header, parent, content_bytes = frames[at], frames[at + 1], frames[at + 3]
                     if msg_id not in parent:
                         continue
-                    if socket is self.shell:
+                    if source is self.shell:
                         has_reply = True
                         traffic.replied_at = time.perf_counter()
                         traffic.reply = content_bytes
@@ -203,8 +272,8 @@ class Probe:
     def settle(self) -> None:
         """Read until nothing has come for a while."""
         while self.poller.poll(300):
-            for socket, _ in self.poller.poll(0):
-                socket.recv_multipart()
+            for source, _ in self.poller.poll(0):
+                source.recv_multipart()
 
     @property
     def relay(self) -> psutil.Process:
@@ -465,14 +534,14 @@ def server_row(new_home: Callable[[], JupyterHome], rounds: int) -> Iterator[Row
         kernels = {}
         for name, options in ((PLAIN, STOCK_SERVER), (OURS, ())):
             server = stack.enter_context(JupyterServer(new_home(), *options))
-            kernels[name] = stack.enter_context(Kernel(WsConnection(server, name)))
-            kernels[name].become_ready()
+            kernels[name] = WebSocketProbe(server, name)
+            stack.callback(kernels[name].close)
             for _ in range(10):
-                kernels[name].cell("1")
+                kernels[name].execute("1")
         for _ in range(30 * rounds):
             for name, kernel in kernels.items():
                 started = time.perf_counter()
-                kernel.cell("1")
+                kernel.execute("1")
                 values[name].append((time.perf_counter() - started) * 1e3)
     yield Row(
         "execute `1`, jupyter_server WebSocket",
