@@ -716,6 +716,43 @@ def test_limits_of_a_whole_sandbox(mine: Mine) -> None:
     assert not any(os.path.exists(each) for each in groups)
 
 
+# Together far over the limit, each smaller than the runtime; all end by themselves.
+CROWD = """
+import os, signal, time
+signal.alarm(20)
+children = []
+for _ in range(40):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        filled = bytearray(12 << 20)
+        signal.pause()
+    children.append(pid)
+died = sum(os.WTERMSIG(os.waitpid(-1, 0)[1]) == signal.SIGKILL for _ in range(10))
+for pid in children:
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        pass
+print(died)
+"""
+
+
+def test_the_runtime_outlives_programs_that_run_out_of_memory(mine: Mine) -> None:
+    """Among many small programs it is the largest process, and not the one that is killed."""
+    asked = Limits(memory_bytes=200 << 20)
+    if cgroups.locate(("memory",)) is None:
+        pytest.skip("no control group can be written here; there is nobody to kill")
+    instance = mine.start(limits=asked)
+
+    code, said = mine.run(instance, "python3", "-c", CROWD, timeout=30)
+
+    assert mine.engine.is_alive(instance, mine.layout())
+    assert mine.run(instance, "true")[0] == 0
+    # The crowd's parent may be among those that were killed.
+    assert (code, said) in [(0, "10\n"), (137, "")]
+
+
 def test_the_size_of_files(user: HostUser) -> None:
     """No program writes a larger one, in any engine mode."""
     with user.start("files", limits={"file_bytes": 1 << 20}) as sandbox:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox_kernel.engines.base import USUAL_PROCESSES
 from sandbox_kernel.errors import ProcessSpawnFailedError
 from tests.support.host_user import HostSandbox, HostUser
 
@@ -79,6 +80,11 @@ def test_a_fork_bomb_holds_up_nothing_but_its_sandbox(user: HostUser) -> None:
 def test_without_being_asked_a_sandbox_has_a_bound(box: HostSandbox) -> None:
     """As root by a control group, as an ordinary user by a limit that the runtime sets."""
     assert box.told["limits"]["processes"] == "hard"
+    for folder in box.told["data"]["cgroups"]:
+        assert str(box.pid) in (Path(folder) / "cgroup.procs").read_text().split()
+    if not box.told["data"]["cgroups"]:
+        hard = box.python("import resource; print(resource.getrlimit(resource.RLIMIT_NPROC)[1])")
+        assert hard == str(USUAL_PROCESSES)
 
 
 def test_no_bound_by_setting(user: HostUser) -> None:
