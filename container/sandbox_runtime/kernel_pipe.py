@@ -300,16 +300,22 @@ class KernelPipe:
 
     def _read(self) -> bool:
         """Take what is in the pipe; False when the kernel's life is over."""
+        reader = self._reader
+        space = reader.space
         try:
-            data = os.read(self._in_fd, max(_SMALL, min(self._reader.missing, 16 << 20)))
+            if space is None:
+                data = os.read(self._in_fd, _SMALL)
+                count = len(data)
+            else:
+                count = os.readv(self._in_fd, [space])
         except BlockingIOError:
             return True
-        if not data:
+        if not count:
             self._is_over = True
             self._on_end(0, "")
             return False
         try:
-            records = self._reader.feed(data)
+            records = reader.feed(data) if space is None else reader.filled(count)
         except ProtocolViolationError as error:
             self._is_over = True
             self._on_end(1, str(error))

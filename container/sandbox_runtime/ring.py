@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from sandbox_kernel.wire.bulk import BulkMemory
 from sandbox_runtime.quick import deque
 
 __all__ = ["Ring"]
 
 _LARGE = 32 << 10
+_BLOCK = 2 << 20
 
 
 class Ring:
     """Keeps the bytes between `start` and `end` until they are released.
 
     Large pieces are kept as they came and handed out as they are, so that a flood is not copied
-    here; small ones are joined, so that there are never many.
+    here; small ones are joined, so that there are never many.  Whoever reads from a descriptor may
+    do so straight into `space`.
 
     Parameters
     ----------
@@ -29,8 +32,11 @@ class Ring:
         self.start = start
         self.end = start
         """Absolute offset after the last byte held."""
-        self._pieces: deque[bytes | bytearray] = deque()
+        self._pieces: deque[bytes | bytearray | memoryview] = deque()
         self._first = start  # offset of the first piece; what lies before `start` is released
+        self._memory = BulkMemory()
+        self._block: memoryview | None = None  # where `space` is taken from
+        self._block_from = self._block_to = 0  # the part of it that the last piece is
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -50,6 +56,8 @@ class Ring:
         """
         if len(data) > self.room:
             raise ValueError(f"{len(data)} bytes for {self.room} of room")
+        self._block = None
+        self._memory.not_needed()
         if len(data) >= _LARGE:
             self._pieces.append(data)
         elif self._pieces and isinstance(self._pieces[-1], bytearray):
@@ -60,8 +68,33 @@ class Ring:
             self._pieces.append(bytearray(data))
         self.end += len(data)
 
-    def read(self, offset: int, size: int) -> bytes:
-        """Return at most `size` bytes from `offset` on; empty at the end.
+    def space(self, size: int) -> memoryview | None:
+        """Return where at most `size` of the next bytes may be put, to be told with `filled`.
+
+        None where there is no memory for it; `append` may still work.
+        """
+        if self._block is None or self._block_to == len(self._block):
+            self._block = self._memory.take(_BLOCK)
+            self._block_from = self._block_to = 0
+        if self._block is None:
+            return None
+        return self._block[self._block_to : self._block_to + min(size, self.room)]
+
+    def filled(self, count: int) -> None:
+        """Add the first `count` bytes of `space` at the end."""
+        assert self._block is not None  # noqa: S101  there was space
+        if self._block_to > self._block_from:
+            if self._pieces:
+                self._pieces.pop()
+            else:
+                self._block_from = self._block_to  # released, and maybe in use elsewhere
+                self._first = self.end
+        self._block_to += count
+        self._pieces.append(self._block[self._block_from : self._block_to].toreadonly())
+        self.end += count
+
+    def read(self, offset: int, size: int) -> bytes | memoryview:
+        """Return at most `size` bytes from `offset` on; empty at the end only.
 
         Raises
         ------
@@ -70,7 +103,7 @@ class Ring:
         """
         if not self.start <= offset <= self.end:
             raise ValueError(f"offset {offset} outside {self.start} to {self.end}")
-        found: list[bytes] = []
+        found: list[bytes | memoryview] = []
         # Readers are near the end, so the search begins there.
         at = self.end
         stop = min(self.end, offset + size)
@@ -80,7 +113,9 @@ class Ring:
                 found.append(_part(piece, max(offset - at, 0), min(stop, after) - at))
             if at <= offset:
                 break
-        return found[0] if len(found) == 1 else b"".join(reversed(found))
+        if len(found) == 1 or (found and isinstance(found[-1], memoryview)):
+            return found[-1]
+        return b"".join(reversed(found))
 
     def release(self, offset: int) -> None:
         """Forget everything before `offset`; an offset already released changes nothing.
@@ -99,8 +134,8 @@ class Ring:
             self._first += len(self._pieces.popleft())
 
 
-def _part(piece: bytes | bytearray, begin: int, end: int) -> bytes:
-    if isinstance(piece, bytes):
-        return piece[begin:end]  # the piece itself where it is wanted whole
+def _part(piece: bytes | bytearray | memoryview, begin: int, end: int) -> bytes | memoryview:
+    if not isinstance(piece, bytearray):
+        return piece[begin:end]  # bytes: the piece itself where it is wanted whole
     with memoryview(piece) as view:
         return bytes(view[begin:end])

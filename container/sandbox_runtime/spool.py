@@ -93,7 +93,7 @@ class Store:
         self._write(self.start, ring.read(ring.start, len(ring)))
         self._ring = None
 
-    def _write(self, offset: int, data: bytes) -> None:
+    def _write(self, offset: int, data: bytes | memoryview) -> None:
         view = memoryview(data)
         while view:
             at = offset % self.capacity
@@ -104,7 +104,7 @@ class Store:
     def read(self, offset: int, size: int) -> bytes:
         """Return at most `size` bytes held at `offset`; may be short, empty only at the end."""
         if self._ring is not None:
-            return self._ring.read(offset, size)
+            return bytes(self._ring.read(offset, size))
         at = offset % self.capacity
         return os.pread(self._fd, min(size, self.end - offset, self.capacity - at), at)
 

@@ -25,7 +25,7 @@ from sandbox_kernel.errors import (
 )
 from sandbox_kernel.transports.endpoint import Endpoint, connect_unix
 from sandbox_kernel.wire.codec import decode, dump_json, encode, load_json, unpack
-from sandbox_kernel.wire.kernel import Channel, RecordReader, record_buffers
+from sandbox_kernel.wire.kernel import Channel, RecordReader, Records, record_buffers
 from sandbox_kernel.wire.operations import (
     Empty,
     EndKernelRequest,
@@ -52,6 +52,7 @@ _SMALL_READ = 64 << 10
 _LARGE_READ = 1 << 20
 _JOIN_BELOW = 16 << 10
 _MOST_BUFFERS = 64
+_MOST_READS = 8
 _SEND_BUFFER = 4 << 20
 _START_CALL = 1
 _CONNECT_CALL = 2
@@ -155,10 +156,13 @@ class Link:
         self.queued = 0
         """Bytes that wait for the socket."""
         self._records = RecordReader()
+        self._end = 0  # the stream's offset after the last record handed out
         self._position = 0
         self._acked = self._done = 0
         self._socket: socket.socket | None = None
         self._frames = FrameReader(MAX_CHANNEL_FRAME)
+        self._data_left = 0  # bytes to come of a DATA frame that is read past `_frames`
+        self._known = 0  # how many of them were read before, over another connection
         self._queue: deque[_Frame] = deque()
         self._begun: _Frame | None = None  # the whole of a frame sent in part
         self._sent: deque[_Frame] = deque()  # whole ones that may not have arrived
@@ -252,6 +256,7 @@ class Link:
         """Ask to become the interpreter's channel, from the last acknowledged offset on."""
         self.info = info
         self._records = RecordReader(info.acked)
+        self._end = info.acked
         self._position = self._acked = self._done = info.acked
         self._taken = info.taken
         self._sent.clear()
@@ -333,6 +338,7 @@ class Link:
         self.close()
         self._socket = connect_unix(self.endpoint, timeout=timeout)
         self._frames = FrameReader(MAX_CHANNEL_FRAME)
+        self._data_left = self._known = 0
         self._is_channel = self._takes_records = False
         self._keep_counted()
         # As far as the system allows; a large message then takes fewer turns.
@@ -447,17 +453,55 @@ class Link:
         """Read once and return what came; empty when there was nothing."""
         if self._socket is None:
             return []
-        try:
-            data = self._socket.recv(max(self._read_size, min(self._frames.missing, _LARGE_READ)))
-        except (BlockingIOError, InterruptedError):
-            return []
-        except OSError as error:
-            return [self._lose(error.strerror or "the connection broke", broken=True)]
-        if not data:
-            return [self._lose("the connection was closed", broken=True)]
-        # Large reads cost page faults, so they are for floods only.
-        self._read_size = _LARGE_READ if len(data) == self._read_size else _SMALL_READ
-        return self._take(data)
+        events: list[Event] = []
+        # Of a large record as much is read at once as is there: each turn asks every socket.
+        for _ in range(_MOST_READS):
+            try:
+                wanted, count = self._read(events)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError as error:
+                events.append(self._lose(error.strerror or "the connection broke", broken=True))
+                break
+            except SandboxError as error:
+                events.append(self._unreadable(error))
+                break
+            if not count:
+                events.append(self._lose("the connection was closed", broken=True))
+                break
+            if count < wanted or self._records.space is None or self._socket is None:
+                break
+        return events
+
+    def _read(self, events: list[Event]) -> tuple[int, int]:
+        """Read once and act on it; return how many bytes were wanted and how many came."""
+        connection = self._connected()
+        if not self._data_left:
+            wanted = self._read_size
+            data = connection.recv(wanted)
+            # Large reads cost page faults, so they are for floods only.
+            self._read_size = _LARGE_READ if len(data) == wanted else _SMALL_READ
+            if data:
+                events += self._take(data)
+            return wanted, len(data)
+        # The rest of a large DATA frame; most often it goes where the whole of a record will be.
+        space = None if self._known else self._records.space
+        wanted = min(self._data_left, self._known or _LARGE_READ)
+        if space is not None:
+            wanted = min(self._data_left, len(space))
+            count = connection.recv_into(space, wanted)
+            self._data_left -= count
+            self._position += count
+            self._hand_out(self._records.filled(count), events)
+            return wanted, count
+        data = connection.recv(wanted)
+        self._data_left -= len(data)
+        if self._known:
+            self._known -= len(data)
+        else:
+            self._position += len(data)
+            self._hand_out(self._records.feed(data), events)
+        return wanted, len(data)
 
     def _lose(self, reason: str, *, broken: bool) -> Lost:
         self.close()
@@ -486,12 +530,20 @@ class Link:
                     events.append(Lost(str(error), broken=False, error=error))
                 elif kind is not FrameKind.WELCOME:
                     raise ProtocolViolationError(f"frame {kind.name} from the runtime")
+            begun = self._frames.release(FrameKind.DATA, _SMALL_READ)
+            if begun is not None:
+                payload, self._data_left = begun
+                self._data(payload, events, self._data_left)
         except SandboxError as error:
-            self.close()
-            events.append(Lost(error.message, broken=False, unreadable=True))
+            events.append(self._unreadable(error))
         return events
 
-    def _data(self, payload: memoryview, events: list[Event]) -> None:
+    def _unreadable(self, error: SandboxError) -> Lost:
+        self.close()
+        return Lost(error.message, broken=False, unreadable=True)
+
+    def _data(self, payload: memoryview, events: list[Event], rest: int = 0) -> None:
+        """Take a DATA frame, of which `rest` bytes have yet to come."""
         if len(payload) < 8:
             raise ProtocolViolationError("DATA without an offset")
         offset = int.from_bytes(payload[:8], "big")
@@ -499,14 +551,17 @@ class Link:
         if known < 0:
             raise ProtocolViolationError("a gap in the interpreter's output")
         fresh = payload[8 + known :]
+        self._known = min(rest, max(0, 8 + known - len(payload)))
         if not len(fresh):
             return
         self._position += len(fresh)
-        end = self._records.offset
-        for channel, identities, parts in self._records.feed(fresh):
+        self._hand_out(self._records.feed(fresh), events)
+
+    def _hand_out(self, records: Records, events: list[Event]) -> None:
+        for channel, identities, parts in records:
             count = len(identities) + len(parts)
-            end += 8 + 4 * count + sum(map(len, identities)) + sum(map(len, parts))
-            events.append(Record(channel, parts, end))
+            self._end += 8 + 4 * count + sum(map(len, identities)) + sum(map(len, parts))
+            events.append(Record(channel, parts, self._end))
 
 
 def _after(buffers: Sequence[memoryview], sent: int) -> list[memoryview]:

@@ -22,7 +22,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["MAX_PARTS", "MAX_RECORD", "Channel", "RecordReader", "encode_record", "record_buffers"]
+__all__ = [
+    "MAX_PARTS",
+    "MAX_RECORD",
+    "Channel",
+    "RecordReader",
+    "Records",
+    "encode_record",
+    "record_buffers",
+]
 
 MAX_RECORD = 256 << 20
 """Largest body of a record, in bytes."""
@@ -31,6 +39,10 @@ MAX_PARTS = 1024
 """Most parts of a record, identities included."""
 
 _HEADER = struct.Struct(">IBBH")
+
+
+Records = list[tuple["Channel", list[memoryview], list[memoryview]]]
+"""What a reader returns: channel, identities and parts of each."""
 
 
 class Channel(Number):
@@ -97,9 +109,16 @@ class RecordReader:
         """Bytes of an incomplete record held back."""
         return self._assembler.buffered
 
-    def feed(
-        self, data: bytes | memoryview
-    ) -> list[tuple[Channel, list[memoryview], list[memoryview]]]:
+    @property
+    def space(self) -> memoryview | None:
+        """Where the rest of a large record may be put, to be told with `filled`; None if none."""
+        return self._assembler.space
+
+    def filled(self, count: int) -> Records:
+        """Take the first `count` bytes of `space`; return and raise as `feed` does."""
+        return self._cut(self._assembler.filled(count))
+
+    def feed(self, data: bytes | memoryview) -> Records:
         """Return the records that are complete now as (channel, identities, parts).
 
         Raises
@@ -107,10 +126,12 @@ class RecordReader:
         ProtocolViolationError
             The framing is broken; nothing after this can be understood.
         """
-        view = self._assembler.feed(data)
+        return self._cut(self._assembler.feed(data))
+
+    def _cut(self, view: memoryview | None) -> Records:
         if view is None:
             return []
-        records: list[tuple[Channel, list[memoryview], list[memoryview]]] = []
+        records: Records = []
         position, end, need = 0, len(view), _HEADER.size
         while end - position >= _HEADER.size:
             size, number, identities, count = _HEADER.unpack_from(view, position)

@@ -107,6 +107,7 @@ class FrameReader:
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self.max_frame = max_frame
         self._assembler = Assembler()
+        self._kind_begun: FrameKind | None = None
 
     @property
     def missing(self) -> int:
@@ -117,6 +118,15 @@ class FrameReader:
     def buffered(self) -> int:
         """Bytes of an incomplete frame held back; zero at a frame boundary."""
         return self._assembler.buffered
+
+    @property
+    def space(self) -> memoryview | None:
+        """Where the rest of a large frame may be put, to be told with `filled`; None if none."""
+        return self._assembler.space
+
+    def filled(self, count: int) -> Iterator[tuple[FrameKind, int, memoryview]]:
+        """Take the first `count` bytes of `space`; yield and raise as `feed` does."""
+        return self._cut(self._assembler.filled(count))
 
     def feed(self, data: bytes | memoryview) -> Iterator[tuple[FrameKind, int, memoryview]]:
         """Yield the frames that are complete now as (kind, call id, payload).
@@ -129,10 +139,35 @@ class FrameReader:
         ProtocolViolationError
             A frame is too long, too short or of an unknown kind; the stream cannot be used further.
         """
-        view = self._assembler.feed(data)
+        return self._cut(self._assembler.feed(data))
+
+    def release(self, kind: FrameKind, least: int) -> tuple[memoryview, int] | None:
+        """Hand out the beginning of an incomplete frame, so that the rest need not come this way.
+
+        Parameters
+        ----------
+        kind : FrameKind
+            Only a frame of this kind.
+        least : int
+            How many bytes of its payload must be there, and lack, to be worth while.
+
+        Returns
+        -------
+        tuple of memoryview and int, or None
+            The payload's beginning, and how many bytes follow that belong to it.
+        """
+        missing = self._assembler.missing
+        if self.buffered < _HEADER.size + least or missing < least:
+            return None
+        if self._kind_begun is not kind:
+            return None
+        return self._assembler.give_up()[_HEADER.size :], missing
+
+    def _cut(self, view: memoryview | None) -> Iterator[tuple[FrameKind, int, memoryview]]:
         if view is None:
             return
         position, end, need = 0, len(view), _HEADER.size
+        self._kind_begun = None
         while end - position >= _HEADER.size:
             length, number, call = _HEADER.unpack_from(view, position)
             if length < _AFTER_LENGTH or length > self.max_frame:
@@ -143,6 +178,7 @@ class FrameReader:
             after = position + 4 + length
             if after > end:
                 need = 4 + length
+                self._kind_begun = kind
                 break
             yield kind, call, view[position + _HEADER.size : after]
             position = after
@@ -283,6 +319,15 @@ class ServerConnection(_Connection):
         self._credit: dict[int, int] = {}
         self._greeted = False
 
+    @property
+    def space(self) -> memoryview | None:
+        """Where the rest of a large frame may be put, to be told with `received`; None if none."""
+        return self._reader.space
+
+    def received(self, count: int) -> Iterator[Hello | Call | Cancel | Credit | ChannelFrame]:
+        """Take the first `count` bytes of `space`; yield and raise as `receive` does."""
+        return self._events(self._reader.filled(count))
+
     def receive(
         self, data: bytes | memoryview
     ) -> Iterator[Hello | Call | Cancel | Credit | ChannelFrame]:
@@ -295,7 +340,12 @@ class ServerConnection(_Connection):
         ProtocolViolationError
             The client broke the protocol; send `failed(0, error)` and close.
         """
-        for kind, call, payload in self._reader.feed(data):
+        return self._events(self._reader.feed(data))
+
+    def _events(
+        self, frames: Iterator[tuple[FrameKind, int, memoryview]]
+    ) -> Iterator[Hello | Call | Cancel | Credit | ChannelFrame]:
+        for kind, call, payload in frames:
             if self._state is _State.CHANNEL:
                 if kind < _FIRST_CHANNEL_KIND:
                     raise ProtocolViolationError(f"frame {kind.name} on a channel")

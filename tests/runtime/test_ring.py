@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox_runtime.ring import Ring
@@ -25,6 +25,39 @@ def test_a_ring_is_a_window_of_the_stream(steps: list[tuple[bytes, int]]) -> Non
         assert ring.end == len(stream)
         assert ring.read(ring.start, 1000) == stream[ring.start :]
         assert len(ring) + ring.room == 64
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.integers(1, 700_000), st.integers(0, 900_000)),
+        max_size=20,
+    )
+)
+def test_bytes_put_into_the_ring_in_place_are_as_good_as_appended(
+    steps: list[tuple[bool, int, int]],
+) -> None:
+    """Whichever way bytes come, reads from the start give the stream, piece by piece."""
+    ring, stream = Ring(2 << 20), b""
+    for number, (in_place, size, released) in enumerate(steps):
+        data = bytes([number]) * min(size, ring.room)
+        if in_place and data:
+            space = ring.space(len(data))
+            assert space is not None
+            data = data[: len(space)]
+            space[: len(data)] = data
+            ring.filled(len(data))
+        else:
+            ring.append(data)
+        stream += data
+        ring.release(min(ring.end, ring.start + released))
+
+        assert ring.end == len(stream)
+        found, at = b"", ring.start
+        while piece := ring.read(at, 300_000):
+            found += piece
+            at += len(piece)
+        assert found == stream[ring.start :]
 
 
 def test_offsets_outside_are_refused() -> None:
