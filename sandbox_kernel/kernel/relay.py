@@ -601,9 +601,12 @@ class Relay:
                 return
             self._handed.popleft()
             self.link.done_with(turn.offset)
+        if not self.arrivals.repeats(self.link.offset):
+            self.table.settle()
 
     def _acknowledge_all(self) -> None:
         self._handed.clear()
+        self.table.settle()
         self.link.done_with(self.link.offset)
         self.link.acknowledge()
 

@@ -38,6 +38,14 @@ class Question(NamedTuple):
     header: bytes
 
 
+class Progress(NamedTuple):
+    """What of a request's answers has passed."""
+
+    busy: bool
+    replied: bool
+    input_shown: bool
+
+
 class Request:
     """One message of a client.
 
@@ -79,6 +87,7 @@ class Request:
         "replied",
         "reply_type",
         "session",
+        "settled",
         "silent",
         "stop_on_error",
         "subshell",
@@ -117,6 +126,8 @@ class Request:
         self.replied = self.reply_type is None
         self.asking: Question | None = None
         self.input_shown = False
+        self.settled = Progress(self.busy, self.replied, self.input_shown)
+        """How far it has come by what has certainly reached the clients."""
 
     def __repr__(self) -> str:
         marks = [name for name in ("busy", "replied", "idle", "asking") if getattr(self, name)]
@@ -141,6 +152,7 @@ class RequestTable:
         """Requests whose reply or idle has not passed yet, in the order of their coming."""
         self.execution_count = 0
         """The last one the sandbox told; cells of the host show it and do not count."""
+        self._unsettled: dict[str, Request] = {}
         self._executes: OrderedDict[str, Request] = OrderedDict()
         self._others: OrderedDict[str, Request] = OrderedDict()
 
@@ -184,6 +196,7 @@ class RequestTable:
         if request.busy or request.msg_id not in self.open:
             raise Refused("a second busy")
         request.busy = True
+        self._unsettled[request.msg_id] = request
 
     def mark_idle(self, request: Request) -> bool:
         """Take an idle status; return whether it may be published now.
@@ -212,6 +225,7 @@ class RequestTable:
             raise Refused(f"a {msg_type} to a {request.msg_type}")
         request.replied = True
         request.asking = None
+        self._unsettled[request.msg_id] = request
         return request
 
     def idle_is_due(self, request: Request) -> bool:
@@ -226,6 +240,7 @@ class RequestTable:
         request.busy = request.replied = True
         if request.msg_id in self.open:
             self._close(request)
+            self._settle(request)
 
     def mark_input_shown(self, request: Request | None) -> Request:
         """Take an execute_input; refused unless its cell is waiting and it is the first."""
@@ -238,6 +253,7 @@ class RequestTable:
         ):
             raise Refused("an execute_input of no running cell")
         request.input_shown = True
+        self._unsettled[request.msg_id] = request
         return request
 
     def mark_asking(self, request: Request | None, question: Question) -> Request:
@@ -290,20 +306,35 @@ class RequestTable:
         request.idle = True
         request.idle_waits = False
         request.asking = None
-        # Code and address of an answered request are not needed again; the header is.
-        request.code = ""
+        self._unsettled[request.msg_id] = request
         del self.open[request.msg_id]
+
+    def settle(self) -> None:
+        """Learn that all answers so far have reached the clients.
+
+        Until then a successor may be given them again, and must be ready to pass them on.
+        """
+        for request in list(self._unsettled.values()):
+            self._settle(request)
+
+    def _settle(self, request: Request) -> None:
+        self._unsettled.pop(request.msg_id, None)
+        request.settled = Progress(request.busy, request.replied, request.input_shown)
+        if request.idle:
+            # Code and address of an answered request are not needed again; the header is.
+            request.code = ""
 
     # --- what a successor needs ---------------------------------------------------------------
 
     def dump(self) -> dict[str, Any]:
         """Return the open requests and the headers of the last cells as JSON values."""
         recent: Iterable[Request] = list(self._executes.values())[-_JOURNALLED_EXECUTES:]
+        closed = [each for each in self._unsettled.values() if each.msg_id not in self.open]
         return {
             "answered": [
                 request.header.decode("utf-8", "replace")
                 for request in recent
-                if request.msg_id not in self.open
+                if request.msg_id not in self.open and request.msg_id not in self._unsettled
             ],
             "open": [
                 {
@@ -314,11 +345,9 @@ class RequestTable:
                     "allow_stdin": request.allow_stdin,
                     "silent": request.silent,
                     "code": request.code,
-                    "busy": request.busy,
-                    "replied": request.replied,
-                    "input_shown": request.input_shown,
+                    **request.settled._asdict(),
                 }
-                for request in self.open.values()
+                for request in (*closed, *self.open.values())
             ],
         }
 
@@ -330,7 +359,7 @@ class RequestTable:
             request = _restored({"header": header})
             if request is not None:
                 self.add(request)
-                self._close(request)
+                self.close(request)
         for entry in dumped.get("open", ()):
             request = _restored(entry)
             if request is not None:
@@ -357,4 +386,5 @@ def _restored(entry: dict[str, Any]) -> Request | None:
     request.busy = entry.get("busy") is True
     request.replied = request.replied or entry.get("replied") is True
     request.input_shown = entry.get("input_shown") is True
+    request.settled = Progress(request.busy, request.replied, request.input_shown)
     return request

@@ -142,6 +142,7 @@ def test_a_successor_goes_on_with_the_same_table(table: RequestTable) -> None:
         table.add(request)
         table.mark_busy(request)
     table.close(ended)
+    table.settle()
     copy = RequestTable()
     copy.load(json.loads(json.dumps(table.dump())))
 
@@ -153,6 +154,27 @@ def test_a_successor_goes_on_with_the_same_table(table: RequestTable) -> None:
     found = copy.find("ended")
     assert found is not None
     assert found.header == ended.header
+
+
+def test_answers_that_may_not_have_arrived_can_pass_again(table: RequestTable) -> None:
+    """A successor may be given them again; so to it their request is as before them."""
+    cell = make("cell", code="x")
+    table.add(cell)
+    table.mark_busy(cell)
+    table.settle()
+    table.mark_reply(cell, "execute_reply")
+    assert table.mark_idle(cell)
+    copy = RequestTable()
+    copy.load(json.loads(json.dumps(table.dump())))
+
+    assert not table.open
+    again = copy.open["cell"]
+    assert (again.busy, again.replied, again.code) == (True, False, "x")
+    copy.mark_reply(again, "execute_reply")
+    assert copy.mark_idle(again)
+    table.settle()
+    assert table.dump()["open"] == []
+    assert len(table.dump()["answered"]) == 1
 
 
 @pytest.mark.parametrize(
