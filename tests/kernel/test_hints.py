@@ -105,6 +105,7 @@ def test_a_hint_does_not_repeat_the_path_that_code_asked_for() -> None:
 )
 def test_what_programs_write_without_a_network_is_recognised(text: bytes) -> None:
     assert tells_of_no_network(text)
+    assert tells_of_no_network(b"x" * 1_000_000 + text)
     assert not tells_of_no_network(text[:12])
 
 
