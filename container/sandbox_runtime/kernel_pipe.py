@@ -42,7 +42,6 @@ ROOM = 4 << 20
 _BATCH = 1 << 20
 _TEXT = 256 << 10
 _SMALL = 1 << 16
-_WIDE = 1 << 20
 
 
 class Text:
@@ -82,7 +81,7 @@ class KernelPipe:
     Parameters
     ----------
     in_fd, out_fd : int
-        Ends of two pipes; this object owns them.
+        Ends of two pipes or sockets; this object owns them.
     parent_json : callable
         Makes the JSON of a parent header.
     """
@@ -106,7 +105,6 @@ class KernelPipe:
         self._room = threading.Event()
         self._dry = threading.Event()
         self._reader = RecordReader()
-        self._is_wide = False
         self._is_over = False
         self._captures: dict[int, Callable[[], bool]] = {}
         self._on_record: Callable[[Channel, list[Any], list[Any]], object] | None = None
@@ -351,7 +349,6 @@ class KernelPipe:
             try:
                 count = os.writev(self._out_fd, self._unwritten[:1000])
             except BlockingIOError:
-                self._widen_once()
                 self._scheduled = True
                 self._room.set()
                 return False
@@ -367,12 +364,6 @@ class KernelPipe:
         self._room.set()
         self._dry.set()
         return True
-
-    def _widen_once(self) -> None:
-        """Let a pipe that was filled hold more from now on."""
-        if not self._is_wide:
-            self._is_wide = True
-            widen(self._out_fd, _WIDE)
 
     def _drop_written(self, count: int) -> None:
         unwritten = self._unwritten
