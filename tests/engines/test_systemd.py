@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.engines import cgroups
+from sandbox_kernel.engines import systemd as systemd_module
 from sandbox_kernel.engines.base import Limits
 from sandbox_kernel.engines.systemd import (
     Manager,
@@ -173,6 +174,31 @@ def test_a_limit_that_was_not_set_is_noticed(
             enter_scope(scope, 4711, read=lambda path: files.get(path, ""))
     else:
         enter_scope(scope, 4711, read=lambda path: files.get(path, ""))
+
+
+@pytest.mark.parametrize("looks_until_moved", [1, 5, None])
+def test_a_scope_is_entered_when_the_kernel_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks_until_moved: int | None
+) -> None:
+    """systemd answers that it will; what never happens is an error."""
+    fake_busctl(tmp_path, monkeypatch, "exit 0")
+    monkeypatch.setattr(systemd_module, "_PATIENCE", 0.2)
+    scope = new_scope(MANAGER, "sandbox-x", (), ASKED)
+    looks = 0
+
+    def read(path: str) -> str:
+        nonlocal looks
+        assert path == "/proc/4711/cgroup"
+        looks += 1
+        is_moved = looks_until_moved is not None and looks >= looks_until_moved
+        return f"0::{MANAGER.path}/{scope.name}\n" if is_moved else "0::/session-3.scope\n"
+
+    if looks_until_moved is None:
+        with pytest.raises(TimeoutError):
+            enter_scope(scope, 4711, read=read)
+    else:
+        enter_scope(scope, 4711, read=read)
+        assert looks == looks_until_moved
 
 
 # --- a real manager ----------------------------------------------------------------------------
