@@ -16,6 +16,7 @@ from sandbox_kernel.errors import ContainerUnavailableError, InvalidProcessCwdEr
 from sandbox_kernel.kernel.link import Attached, Ended, Event, Link, Lost, Record, Superseded
 from sandbox_kernel.wire.kernel import Channel, encode_record
 from sandbox_kernel.wire.operations import StartKernelRequest
+from sandbox_kernel.wire.rpc import FrameKind, encode_frame
 from tests.support.fake_runtime import FakeRuntime
 
 
@@ -220,6 +221,40 @@ def test_any_cuts_and_breaks_give_the_same_records(
             sent = runtime.acked
 
     assert seen == texts
+
+
+@pytest.mark.parametrize("cut", [9, 90_000, 1_300_000, 2_000_000])
+@pytest.mark.parametrize("step", [300_000, 1 << 20, 4 << 20])
+def test_a_break_within_a_large_record_costs_no_byte(
+    link: Link, runtime: FakeRuntime, cut: int, step: int
+) -> None:
+    """What was read of a frame that never ended is kept, and is not taken twice from the next."""
+    large = bytes(range(256)) * 8192
+    stream = record(b"before") + record(large) + record(b"behind")
+    runtime.data(0, stream[:100])
+    assert records_of(collect(link, 1)) == [b"before"]
+    frame = encode_frame(FrameKind.DATA, 0, (100).to_bytes(8, "big"), stream[100:])
+
+    def send_in_part() -> None:
+        runtime._send(frame[:cut])
+        runtime.drop()
+
+    def send_again() -> None:
+        for at in range(0, len(stream), step):
+            runtime.data(at, stream[at : at + step])
+
+    thread = runtime.in_background(send_in_part)
+    assert drain(link) == []
+    thread.join()
+    link.reconnect()
+    runtime.accept()
+    thread = runtime.in_background(send_again)
+    events = collect(link, 3)
+    thread.join()
+
+    assert records_of(events) == [large, b"behind"]
+    assert isinstance(events[-1], Record)
+    assert events[-1].end == len(stream)
 
 
 def drain(link: Link) -> list[bytes]:
