@@ -10,6 +10,7 @@ import struct
 import termios
 import threading
 from threading import local
+from time import monotonic
 
 from ipykernel.iostream import OutStream as _OutStream
 
@@ -24,6 +25,11 @@ __all__ = ["Capture", "OutStream"]
 _CHUNK = 1 << 16
 _CAPTURE = 256 << 10
 _LINE = 4096
+_PAUSE = 100e-6
+"""Seconds between two prints in which a child may have written: none has an answer sooner."""
+
+_DRAIN_WAIT = 0.05
+"""Seconds; whoever drains needs less, unless it is the very code that a signal has interrupted."""
 
 
 def _as_text(value: object) -> str:
@@ -64,6 +70,12 @@ class Capture:
     def read_fd(self) -> int:
         """Where to read what was written."""
         return self._read_fd
+
+    def drain_soon(self) -> None:
+        """Hand on what is there now, unless that takes somebody else long."""
+        if self._lock.acquire(timeout=_DRAIN_WAIT):
+            self._lock.release()
+            self.drain()
 
     def drain(self) -> bool:
         """Hand on what is there now; False once nobody can write any more."""
@@ -110,6 +122,7 @@ class OutStream(_OutStream):
         self._line = ""
         self._isatty = False
         self._should_watch = False
+        self._wrote_at = 0.0
         self._local = local()
         self.capture = Capture(fd, self)
 
@@ -123,12 +136,21 @@ class OutStream(_OutStream):
         if self._is_forked:
             self._write_as_child(string)
             return len(string)
+        now = monotonic()
+        if now - self._wrote_at > _PAUSE:
+            self._take_in_first()
+        self._wrote_at = now
         try:
             parent = self._parent_header.get()
         except LookupError:  # a thread of the user's own
             parent = self._parent_header_global
         self._pipe.put_text(self._text, parent, string)
         return len(string)
+
+    def _take_in_first(self) -> None:
+        """Let what children have written meanwhile come before what is written now."""
+        if threading.current_thread() is threading.main_thread():
+            self.capture.drain_soon()
 
     def write_captured(self, text: str) -> None:
         """Queue text that came through the descriptor."""

@@ -260,3 +260,19 @@ def test_output_at_the_end_of_the_process(new_kernel: Callable[..., Kernel]) -> 
     kernel.request("shutdown_request", {"restart": False}, channel="control")
     kernel.wait_until(lambda: kernel.connection.is_ended, 10.0, "the end of the kernel")
     assert "bye" in str(kernel.log)
+
+
+def test_what_children_wrote_comes_before_what_is_printed_after_them(kernel: Kernel) -> None:
+    """In the order in which it happened, however soon the cell prints."""
+    kernel.cell(
+        "import multiprocessing, subprocess\n"
+        "def square(n):\n    print('square', n, flush=True)\n    return n * n\n"
+        "pool = multiprocessing.get_context('fork').Pool(1)"
+    )
+    for _ in range(40):
+        pooled = kernel.cell("print(pool.map(square, range(3)))")
+        run = kernel.cell("subprocess.run(['echo', 'a']); print('b')")
+
+        assert pooled.text == "square 0\nsquare 1\nsquare 2\n[0, 1, 4]\n"
+        assert run.text == "a\nb\n"
+    kernel.cell("pool.terminate(); pool.join()")

