@@ -39,6 +39,11 @@
         +-- StdinClosedError
         +-- KernelNotFoundError
         +-- KernelSupersededError
+        +-- TerminalNotFoundError
+        +-- StaleTerminalHandleError
+        +-- InvalidTerminalCwdError
+        +-- InvalidTerminalCursorError
+        +-- TerminalControlError
 
 Every class has a stable ``code`` that travels on the wire; an unknown code of a newer peer becomes
 `SandboxError` with that code kept.  The codes and HTTP statuses follow the Sandbox SDK's table.
@@ -65,6 +70,8 @@ __all__ = [
     "InvalidProcessCwdError",
     "InvalidProcessEnvironmentError",
     "InvalidSandboxIdError",
+    "InvalidTerminalCursorError",
+    "InvalidTerminalCwdError",
     "KernelNotFoundError",
     "KernelSupersededError",
     "LimitNotEnforceableError",
@@ -83,9 +90,12 @@ __all__ = [
     "SandboxRunningError",
     "SandboxStateError",
     "StaleProcessHandleError",
+    "StaleTerminalHandleError",
     "StdinClosedError",
     "StorageError",
     "StorageFullError",
+    "TerminalControlError",
+    "TerminalNotFoundError",
     "TransportError",
     "UnauthorizedError",
     "ValidationFailedError",
@@ -643,4 +653,72 @@ class KernelSupersededError(OperationError):
         super().__init__(
             f"Another relay has attached to kernel {kernel_id[:80]!r}.",
             context={"kernel_id": kernel_id[:80]},
+        )
+
+
+class TerminalNotFoundError(OperationError):
+    """No terminal of this id in the present container."""
+
+    code = "TERMINAL_NOT_FOUND"
+    http_status = 404
+
+    def __init__(self, terminal_id: str) -> None:
+        super().__init__(
+            f"No terminal {terminal_id[:80]!r} in this container.",
+            hint="list_terminals() shows those that are known.",
+            context={"terminal_id": terminal_id[:80]},
+        )
+
+
+class StaleTerminalHandleError(OperationError):
+    """The handle belongs to an earlier container of the sandbox."""
+
+    code = "STALE_TERMINAL_HANDLE"
+    http_status = 409
+
+    def __init__(self, terminal_id: str) -> None:
+        super().__init__(
+            f"Terminal {terminal_id[:80]!r} belongs to an earlier container of this sandbox.",
+            hint="Create a new one with create_terminal().",
+            context={"terminal_id": terminal_id[:80]},
+        )
+
+
+class InvalidTerminalCwdError(OperationError):
+    """The working directory of a new terminal does not exist or is no directory."""
+
+    code = "INVALID_TERMINAL_CWD"
+    http_status = 400
+
+    def __init__(self, cwd: str, problem: str) -> None:
+        super().__init__(
+            f"The working directory {cwd!r} {problem}.",
+            hint="Create it in the sandbox first, or leave cwd out to use /workspace.",
+            context={"cwd": cwd, "problem": problem},
+        )
+
+
+class InvalidTerminalCursorError(OperationError):
+    """The cursor is no cursor of this terminal: malformed, of another one, or from the future."""
+
+    code = "INVALID_TERMINAL_CURSOR"
+    http_status = 400
+
+    def __init__(self, terminal_id: str, problem: str = "does not belong to it") -> None:
+        super().__init__(
+            f"The cursor given for terminal {terminal_id[:80]!r} {problem}.",
+            hint="Pass a cursor that an event of this terminal carried, or none.",
+            context={"terminal_id": terminal_id[:80], "problem": problem},
+        )
+
+
+class TerminalControlError(OperationError):
+    """A terminal could not be written to, resized, interrupted or ended."""
+
+    code = "TERMINAL_CONTROL_ERROR"
+
+    def __init__(self, terminal_id: str, action: str, reason: str) -> None:
+        super().__init__(
+            f"Cannot {action} terminal {terminal_id[:80]!r}: {reason}.",
+            context={"terminal_id": terminal_id[:80], "action": action, "reason": reason},
         )

@@ -80,6 +80,7 @@ class Health(Record):
     """What holds it awake now, such as ``process p-1`` or ``kernel k (lease)``."""
     processes: int = 0
     kernels: int = 0
+    terminals: int = 0
 
 
 class ConfigureRequest(Record):
@@ -274,6 +275,157 @@ class KernelList(Record):
     kernels: list[KernelInfo]
 
 
+# --- terminals --------------------------------------------------------------------------------
+
+
+class CreateTerminalRequest(Record):
+    """Start argv, without a shell in between, on a terminal of its own.
+
+    `argv` of None is the user's shell.  With `session` the living terminal of that session is
+    found, if there is one; with `find_ended` also its last one, which has ended.
+    """
+
+    argv: list[str] | None = None
+    terminal_id: str | None = None
+    session: str | None = None
+    find_ended: bool = False
+    cwd: str | None = None
+    env: dict[str, str | None] = {}  # noqa: RUF012
+    cols: int = 80
+    rows: int = 24
+    buffer_size: int = 1 << 20
+    """Bytes of output that are kept for exact replay."""
+
+
+class TerminalInfo(Record):
+    """What is known of a terminal."""
+
+    terminal_id: str
+    pid: int
+    argv: list[str]
+    cwd: str
+    status: str
+    """``running``, ``exited``, or ``error``: it ended for a reason other than its program's."""
+    exit_code: int | None = None
+    """The code, or 128 plus the signal that ended it."""
+    signal: int | None = None
+    reason: str | None = None
+    """Why it was ended, where that is known: ``memory_limit``, ``terminated``, ``stopped``."""
+    error_code: str | None = None
+    error_message: str | None = None
+    cols: int
+    rows: int
+    title: str = ""
+    session: str | None = None
+    created_at: float
+    ended_at: float | None = None
+    viewers: int = 0
+    cursor: str
+    """The end of its output."""
+    existing: bool = False
+    """Whether `terminal.create` found it."""
+    incarnation: str
+
+
+class TerminalRequest(Record):
+    """Names a terminal."""
+
+    terminal_id: str
+
+
+class TerminalList(Record):
+    """Living terminals first, then ended ones, oldest first."""
+
+    terminals: list[TerminalInfo]
+
+
+class TerminalScreen(Record):
+    """What a terminal shows now."""
+
+    info: TerminalInfo
+    lines: list[str]
+    """The rows of the screen, from the top, without trailing blanks."""
+    cursor_col: int
+    cursor_row: int
+    is_cursor_visible: bool = True
+    is_alternate: bool = False
+    """Whether a full-screen program has the screen to itself."""
+
+
+class WriteTerminalRequest(Record):
+    """Write to a terminal; answered when its program can read all of it."""
+
+    terminal_id: str
+    data: bytes = b""
+
+
+class ResizeTerminalRequest(Record):
+    """Set a terminal's size; holds until a viewer decides otherwise."""
+
+    terminal_id: str
+    cols: int
+    rows: int
+
+
+class TerminateTerminalRequest(Record):
+    """End a terminal and all that was started in it: HUP, TERM at half of `grace`, then KILL."""
+
+    terminal_id: str
+    grace: float = 1.0
+
+
+class TerminalOutputRequest(Record):
+    """Read a terminal's output from a cursor.
+
+    `since` of None begins with the oldest output kept, or with `replay` false at the present end.
+    With `follow` the stream goes on until the terminal has ended and all is sent.
+    """
+
+    terminal_id: str
+    since: str | None = None
+    replay: bool = True
+    follow: bool = False
+
+
+class TerminalOutputEvent(Record):
+    """``data``: bytes; ``truncated``: some are no longer held; ``terminal``: it has ended.
+
+    `cursor` names the position after the event.  `state` is that of the terminal at its end.
+    """
+
+    type: str
+    cursor: str
+    timestamp: float
+    state: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    data: bytes | None = None
+
+
+class TerminalOutputEnd(Record):
+    """The end of an output stream."""
+
+    cursor: str
+    info: TerminalInfo
+
+
+class ConnectTerminalRequest(Record):
+    """View a terminal, from a cursor or anew, and maybe give it a size.
+
+    A viewer that `acknowledges` says how far it has drawn.  One that cannot keep its answers to
+    replayed queries to itself has them taken out with `strip_queries`.
+    """
+
+    terminal_id: str
+    cursor: str | None = None
+    cols: int | None = None
+    rows: int | None = None
+    acknowledges: bool = False
+    strip_queries: bool = False
+
+
 _ROWS = (
     Operation("runtime.health", Kind.CALL, Empty, Health, idempotent=True),
     Operation("runtime.configure", Kind.CALL, ConfigureRequest, Empty, idempotent=True),
@@ -297,6 +449,26 @@ _ROWS = (
     Operation("kernel.connect", Kind.CHANNEL, KernelRequest, KernelInfo),
     Operation("kernel.list", Kind.CALL, Empty, KernelList, idempotent=True),
     Operation("kernel.end", Kind.CALL, EndKernelRequest, Empty, idempotent=True),
+    Operation("terminal.create", Kind.CALL, CreateTerminalRequest, TerminalInfo),
+    Operation("terminal.get", Kind.CALL, TerminalRequest, TerminalInfo, idempotent=True),
+    Operation("terminal.list", Kind.CALL, Empty, TerminalList, idempotent=True),
+    Operation("terminal.snapshot", Kind.CALL, TerminalRequest, TerminalScreen, idempotent=True),
+    Operation("terminal.write", Kind.CALL, WriteTerminalRequest, Empty),
+    Operation("terminal.resize", Kind.CALL, ResizeTerminalRequest, Empty, idempotent=True),
+    Operation("terminal.interrupt", Kind.CALL, TerminalRequest, Empty),
+    Operation(
+        "terminal.terminate", Kind.CALL, TerminateTerminalRequest, TerminalInfo, idempotent=True
+    ),
+    Operation("terminal.wait", Kind.CALL, TerminalRequest, TerminalInfo, idempotent=True),
+    Operation(
+        "terminal.output",
+        Kind.STREAM,
+        TerminalOutputRequest,
+        TerminalOutputEnd,
+        event=TerminalOutputEvent,
+        idempotent=True,
+    ),
+    Operation("terminal.connect", Kind.CHANNEL, ConnectTerminalRequest, TerminalInfo),
 )
 
 OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}

@@ -46,7 +46,19 @@ def test_every_operation_is_described_with_its_fields(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Health", "OutputEvent", "ExecResult", "ProcessInfo", "KernelInfo", "OutputEnd"]
+    "name",
+    [
+        "Health",
+        "OutputEvent",
+        "ExecResult",
+        "ProcessInfo",
+        "KernelInfo",
+        "OutputEnd",
+        "TerminalInfo",
+        "TerminalScreen",
+        "TerminalOutputEvent",
+        "TerminalOutputEnd",
+    ],
 )
 def test_every_field_of_an_answer_is_described(name: str) -> None:
     """Answers are described with name and type of each field."""
