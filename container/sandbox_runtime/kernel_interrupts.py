@@ -15,10 +15,11 @@ from inspect import isawaitable
 from types import coroutine
 
 from sandbox_runtime.kernel_debug import LazyDebugger
+from sandbox_runtime.kernel_session import Outlet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from typing import Any
 
 __all__ = ["InterruptibleCells"]
@@ -83,13 +84,14 @@ class InterruptibleCells(LazyDebugger):
             if isawaitable(answer):
                 await answer
             return
+        last = _LastWord(self, stream)
         try:
-            await self._in_steps(lambda: handler(stream, identities, parent))
+            await self._in_steps(lambda: handler(last, identities, parent))
         except KeyboardInterrupt:
             self._may_raise = False
             msg_type = parent["header"]["msg_type"]
             self.log.error("%s: interrupted", msg_type)  # noqa: TRY400  there is nothing to trace
-            if msg_type.endswith("_request"):
+            if msg_type.endswith("_request") and not last.is_said:
                 error = {"ename": "KeyboardInterrupt", "evalue": "", "traceback": []}
                 content = {"status": "error", **error}
                 reply_type = msg_type.removesuffix("request") + "reply"
@@ -129,6 +131,10 @@ class InterruptibleCells(LazyDebugger):
                 self._waiting = None
             if self._take_interrupt():
                 step = partial(steps.throw, KeyboardInterrupt())
+
+    def no_more_interrupts(self) -> None:
+        """Let it be too late for an interrupt of the request: its reply goes out."""
+        self._may_raise = False
 
     def _take_interrupt(self) -> bool:
         """Return whether an interrupt was noted, and forget it."""
@@ -193,6 +199,25 @@ class InterruptibleCells(LazyDebugger):
             "user_expressions": {},
             "payload": [],
         }
+
+
+class _LastWord(Outlet):
+    """The outlet for a request's reply; after it there is nothing left to interrupt."""
+
+    def __init__(self, kernel: InterruptibleCells, outlet: Outlet) -> None:
+        self.is_said = False
+        self._kernel = kernel
+        self._outlet = outlet
+
+    def send_parts(self, identities: Sequence[bytes], parts: Sequence[Any]) -> None:
+        """Queue the reply."""
+        self._kernel.no_more_interrupts()
+        self.is_said = True
+        self._outlet.send_parts(identities, parts)
+
+    def release(self) -> None:
+        """Let it go at once."""
+        self._outlet.release()
 
 
 def _do_nothing() -> None:
