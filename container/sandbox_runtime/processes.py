@@ -35,8 +35,9 @@ from sandbox_kernel.wire.operations import (
 )
 from sandbox_runtime.children import signal_group
 from sandbox_runtime.cursors import make_cursor, read_cursor
+from sandbox_runtime.input_queue import InputQueue
 from sandbox_runtime.loop import READ, WRITE
-from sandbox_runtime.quick import deque, signal
+from sandbox_runtime.quick import signal
 from sandbox_runtime.spawn import overlay, program_name, spawn
 from sandbox_runtime.spool import DATA_IN_MEMORY, STDERR, STDOUT, Spool
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from sandbox_runtime.children import Children
     from sandbox_runtime.config import Config
     from sandbox_runtime.connection import Exchange
+    from sandbox_runtime.leftovers import Leftovers
     from sandbox_runtime.loop import Loop, Timer
     from sandbox_runtime.memory_events import MemoryEvents
 
@@ -74,7 +76,6 @@ _CHUNK = 256 << 10
 _SMALLEST_CHUNK = 1024
 _LARGE_PIPE = 1 << 20
 _DEFAULT_PIPE = 64 << 10
-_MOST_LEFTOVERS = 256
 _DISK_RETRY = 1.0
 _STREAMS = ("stdout", "stderr")
 
@@ -186,7 +187,7 @@ class _Output:
             self._loop.call_soon(self._drain)
             return
         fd, self._fd = self._fd, -1
-        self._process.table.discard_rest(fd)
+        self._process.table.leftovers.discard(fd)
         self._process.output_closed()
 
     def _unwatch(self) -> None:
@@ -208,9 +209,8 @@ class _Input:
         self._process = process
         self._loop = process.table.loop
         self._fd = fd
-        self._queue: deque[tuple[memoryview, Exchange | None, bool]] = deque()
-        self._watched = False
-        self.waiting = 0
+        self._queue = InputQueue(fd, self._watch, self.close)
+        self._closer: object = None
 
     def write(self, data: bytes, exchange: Exchange | None, *, close: bool) -> None:
         """Write in order; the exchange is answered when its last byte is in the pipe.
@@ -222,68 +222,46 @@ class _Input:
         ValidationFailedError
             Too much waits already; nothing was taken.
         """
-        if self._fd < 0 or (self._queue and self._queue[-1][2]):
+        if self._fd < 0 or self._closer is not None:
             raise StdinClosedError(self._process.process_id)
-        if self.waiting and self.waiting + len(data) > MOST_STDIN:
+        waiting = self._queue.waiting
+        if waiting and waiting + len(data) > MOST_STDIN:
             raise ValidationFailedError("data", f"exceeds {MOST_STDIN} bytes with what waits")
-        self.waiting += len(data)
-        self._queue.append((memoryview(data), exchange, close))
+        writer: object = exchange or self
+        if close:
+            self._closer = writer
         if exchange is not None:
             exchange.on_cancel = lambda: self._cancel(exchange)
-        if not self._watched:
-            self._pump()
+
+        def done(written: bool) -> None:  # noqa: FBT001
+            if exchange is not None and written:
+                exchange.result(Empty())
+            elif exchange is not None:
+                exchange.fail(StdinClosedError(self._process.process_id))
+            if written and close:
+                self.close()
+
+        self._queue.put(data, writer, done)
 
     def _cancel(self, exchange: Exchange) -> None:
-        kept = [each for each in self._queue if each[1] is not exchange]
-        self._queue = deque(kept)
-        self.waiting = sum(len(data) for data, _, _ in kept)
+        self._queue.cancel(exchange)
+        if self._closer is exchange:
+            self._closer = None
         exchange.fail(OperationInterruptedError("process.write_stdin", "the call was cancelled"))
 
-    def _ready(self, _events: int) -> None:
-        self._pump()
-
-    def _pump(self) -> None:
-        while self._queue:
-            data, exchange, close = self._queue[0]
-            if len(data):
-                try:
-                    done = os.write(self._fd, data)
-                except BlockingIOError:
-                    break
-                except OSError:
-                    self.close()
-                    return
-                self.waiting -= done
-                if done < len(data):
-                    self._queue[0] = (data[done:], exchange, close)
-                    break
-            self._queue.popleft()
-            if exchange is not None:
-                exchange.result(Empty())
-            if close:
-                self.close()
-                return
-        if bool(self._queue) != self._watched:
-            self._watched = not self._watched
-            if self._watched:
-                self._loop.add(self._fd, WRITE, self._ready)
-            else:
-                self._loop.remove(self._fd)
+    def _watch(self, blocked: bool) -> None:  # noqa: FBT001
+        if blocked:
+            self._loop.add(self._fd, WRITE, lambda _events: self._queue.pump())
+        else:
+            self._loop.remove(self._fd)
 
     def close(self) -> None:
         """Close the pipe; what waits fails.  Twice is fine."""
         if self._fd < 0:
             return
-        if self._watched:
-            self._watched = False
-            self._loop.remove(self._fd)
+        self._queue.clear()
         os.close(self._fd)
         self._fd = -1
-        queue, self._queue = self._queue, deque()
-        self.waiting = 0
-        for _, exchange, _ in queue:
-            if exchange is not None:
-                exchange.fail(StdinClosedError(self._process.process_id))
 
 
 class _Follower:
@@ -511,6 +489,7 @@ class Processes:
         children: Children,
         activity: Activity,
         memory_events: MemoryEvents,
+        leftovers: Leftovers,
         log: Callable[[str], None],
     ) -> None:
         self.loop = loop
@@ -519,6 +498,7 @@ class Processes:
         self.children = children
         self.activity = activity
         self.memory_events = memory_events
+        self.leftovers = leftovers
         self.log = log
         self.stopping = False
         # The limit for files holds for this process as well, and a spool outside memory is a file.
@@ -527,7 +507,6 @@ class Processes:
         self._table: dict[str, Process] = {}
         self._serial = 0
         self._null = -1
-        self._leftovers: deque[int] = deque()
 
     def __len__(self) -> int:
         return sum(each.running for each in self._table.values())
@@ -783,30 +762,6 @@ class Processes:
     def _forget(self, process: Process) -> None:
         if self._table.pop(process.process_id, None) is not None:
             process.spool.close()
-
-    def discard_rest(self, fd: int) -> None:
-        """Read a pipe on behalf of nobody until its last writer is gone.
-
-        At most 256 such pipes are held; beyond that the oldest is closed and its writers get
-        SIGPIPE.
-        """
-
-        def ready(_events: int) -> None:
-            try:
-                if os.read(fd, _CHUNK):
-                    return
-            except BlockingIOError:
-                return
-            self._leftovers.remove(fd)
-            self.loop.remove(fd)
-            os.close(fd)
-
-        self._leftovers.append(fd)
-        self.loop.add(fd, READ, ready)
-        if len(self._leftovers) > _MOST_LEFTOVERS:
-            oldest = self._leftovers.popleft()
-            self.loop.remove(oldest)
-            os.close(oldest)
 
     def stop(self, grace: float) -> None:
         """End every process; new ones are refused from now on."""

@@ -77,7 +77,7 @@ def spawn(
     *,
     cwd: str,
     env: Mapping[str, str],
-    stdio: tuple[int, int, int],
+    stdio: tuple[int, int, int] | str,
     extra: int | None = None,
 ) -> int:
     """Start a program as leader of a session of its own and return its pid.
@@ -90,8 +90,9 @@ def spawn(
         Its working directory; relative programs are found from there.
     env : mapping
         Its whole environment.
-    stdio : tuple of int
-        What becomes its descriptors 0, 1 and 2.
+    stdio : tuple of int, or str
+        What becomes its descriptors 0, 1 and 2; or the path of a terminal, which becomes all three
+        and the session's controlling terminal.
     extra : int, optional
         What becomes its descriptor 3.
 
@@ -105,7 +106,13 @@ def spawn(
     name = program_name(argv)
     words = [_encode_word(word) for word in argv]
     pairs = {_encode_env(key, key): _encode_env(key, value) for key, value in env.items()}
-    actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(stdio)]
+    actions: list[tuple[int, ...] | tuple[int, int, str, int, int]]
+    if isinstance(stdio, str):
+        # The child leads a session by then: the first terminal that it opens is its own.
+        actions = [(os.POSIX_SPAWN_OPEN, 0, stdio, os.O_RDWR, 0)]
+        actions += [(os.POSIX_SPAWN_DUP2, 0, number) for number in (1, 2)]
+    else:
+        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(stdio)]
     if extra is not None:
         actions.append((os.POSIX_SPAWN_DUP2, extra, 3))
     score = _prepare()

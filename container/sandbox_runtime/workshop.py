@@ -10,6 +10,7 @@ from sandbox_kernel.wire.operations import ConfigureRequest, Empty, Health, Shut
 from sandbox_runtime.children import Children
 from sandbox_runtime.dispatch import dispatch
 from sandbox_runtime.kernels import Kernels
+from sandbox_runtime.leftovers import Leftovers
 from sandbox_runtime.memory_events import MemoryEvents
 from sandbox_runtime.processes import Processes
 from sandbox_runtime.quick import signal
@@ -31,7 +32,8 @@ class Workshop:
         self.log = runtime.log
         self._runtime = runtime
         self.children = children = Children(runtime.loop)
-        memory_events = MemoryEvents(runtime.config.memory_events)
+        self._memory_events = memory_events = MemoryEvents(runtime.config.memory_events)
+        self._leftovers = leftovers = Leftovers(runtime.loop)
         self.processes: Processes = Processes(
             runtime.loop,
             runtime.config,
@@ -39,6 +41,7 @@ class Workshop:
             children=children,
             activity=runtime.activity,
             memory_events=memory_events,
+            leftovers=leftovers,
             log=self.log,
         )
         self.kernels: Kernels = Kernels(
