@@ -1,0 +1,66 @@
+/**
+ * The bytes handed to xterm.js and not yet drawn.
+ *
+ * xterm.js draws later than it is written to, and in order.  So "drawn so far" and "is this old
+ * output" are known only at its write callbacks; this queue keeps what is needed to tell.
+ */
+
+/** What is drawn on: xterm.js or a stand-in. */
+export interface Screen {
+  readonly cols: number;
+  readonly rows: number;
+  write(data: string | Uint8Array, callback?: () => void): void;
+  resize(cols: number, rows: number): void;
+}
+
+// Larger frames go to the screen in pieces, so that the page stays responsive and what is drawn is
+// acknowledged as it is drawn.
+const PIECE_BYTES = 64 * 1024;
+
+// RIS. Terminal.reset() would act at once, before the bytes that still wait; this waits its turn,
+// and also leaves a sequence that the old output broke off in.
+const FULL_RESET = "\x1bc";
+
+interface Pending {
+  readonly isMuted: boolean;
+}
+
+export class Drawing {
+  readonly #screen: Screen;
+  readonly #pending: Pending[] = [];
+
+  constructor(screen: Screen) {
+    this.#screen = screen;
+  }
+
+  /** Whether the screen is drawing output whose questions were asked before. */
+  get isMuted(): boolean {
+    return this.#pending[0]?.isMuted ?? false;
+  }
+
+  /** Whether nothing waits to be drawn. */
+  get isIdle(): boolean {
+    return this.#pending.length === 0;
+  }
+
+  /** Wipe the screen, its modes and scrollback, after what waits. */
+  reset(): void {
+    this.#write(FULL_RESET, true, () => {});
+  }
+
+  /** Draw; `onDrawn` gets the number of bytes of each piece as it is done. */
+  draw(data: Uint8Array, isMuted: boolean, onDrawn: (bytes: number) => void): void {
+    for (let start = 0; start < data.length; start += PIECE_BYTES) {
+      const piece = data.subarray(start, start + PIECE_BYTES);
+      this.#write(piece, isMuted, () => onDrawn(piece.length));
+    }
+  }
+
+  #write(data: string | Uint8Array, isMuted: boolean, onDrawn: () => void): void {
+    this.#pending.push({ isMuted });
+    this.#screen.write(data, () => {
+      this.#pending.shift();
+      onDrawn();
+    });
+  }
+}

@@ -1,0 +1,41 @@
+/**
+ * What the connection needs from the page: sockets, timers, time and chance.
+ *
+ * Everything else in this package but `addon.ts` is pure; a test passes another environment.
+ */
+
+/** The part of a WebSocket that is used. */
+export interface Socket {
+  binaryType: string;
+  onopen: (() => void) | null;
+  onmessage: ((event: { readonly data: unknown }) => void) | null;
+  onclose: ((event: { readonly code: number; readonly reason: string }) => void) | null;
+  onerror: (() => void) | null;
+  send(data: string | Uint8Array<ArrayBuffer>): void;
+  close(code?: number): void;
+}
+
+export interface Timers {
+  /** Call back once, after `seconds`. */
+  setTimer(callback: () => void, seconds: number): unknown;
+  clearTimer(timer: unknown): void;
+}
+
+export interface Environment extends Timers {
+  openSocket(url: string): Socket;
+  /** Seconds of a clock that never goes back. */
+  now(): number;
+  /** 0 <= random < 1. */
+  random(): number;
+}
+
+/** The environment of a browser's page. */
+export function pageEnvironment(): Environment {
+  return {
+    openSocket: (url) => new WebSocket(url) as unknown as Socket,
+    setTimer: (callback, seconds) => setTimeout(callback, seconds * 1000),
+    clearTimer: (timer) => clearTimeout(timer as Parameters<typeof clearTimeout>[0]),
+    now: () => performance.now() / 1000,
+    random: () => Math.random(),
+  };
+}

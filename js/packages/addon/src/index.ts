@@ -1,0 +1,10 @@
+export {
+  type ConnectionTarget,
+  SandboxAddon,
+  type SandboxAddonOptions,
+  type WebSocketUrlParams,
+} from "./addon.js";
+export type { ConnectionState, Size } from "./connection.js";
+export type { Environment, Socket, Timers } from "./environment.js";
+export { TerminalError, type TerminalErrorCode, TerminalExitedError } from "./errors.js";
+export type { TerminalExit } from "./protocol.js";
