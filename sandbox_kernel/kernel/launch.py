@@ -9,6 +9,7 @@ connection file goes (Jupyter would replace its usual form with ours).
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -60,8 +61,11 @@ def main(arguments: Sequence[str]) -> int:
         spec = settings.spec(notebook_folder=Path(os.getcwd()))
         if identity.ephemeral:
             spec = replace(spec, sleep_after=_EPHEMERAL_STAY, keep_alive=False)
+        before = set(sys.modules)
         with closing(Manager(settings)) as manager:
             running = manager.ensure(identity.sandbox_id, spec, ephemeral=identity.ephemeral)
+        del manager
+        _forget(set(sys.modules) - before)
     except SandboxError as error:
         _complain(error)
         return 1
@@ -84,6 +88,19 @@ def main(arguments: Sequence[str]) -> int:
     if identity.ephemeral and is_ours:
         destroy_later(identity.sandbox_id, wait=wait)
     return 0 if code == SUPERSEDED else code
+
+
+def _forget(names: set[str]) -> None:
+    """Drop our modules that were there for the sandbox's start only.
+
+    What is imported next goes where they were: 0.6 MB of some 15 that a relay takes for days.
+    """
+    for name in names:
+        package, _, module = name.rpartition(".")
+        if package.startswith("sandbox_kernel."):
+            del sys.modules[name]
+            vars(sys.modules[package]).pop(module, None)
+    gc.collect()
 
 
 def _read_arguments(arguments: Sequence[str]) -> tuple[str, list[str] | None]:
