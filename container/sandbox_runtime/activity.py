@@ -1,8 +1,10 @@
 """When a sandbox may sleep: pure rules, time passed in.
 
-What holds it awake: a command or started process that runs, a stream that is open, an attached
-relay, and a detached kernel while its lease lasts.  What does not: an open connection, a lookup,
-something left in the background by a command that has ended.
+What holds it awake: a command or started process that runs, also in the foreground of a terminal,
+a stream that is open, an attached relay, and a detached kernel while its lease lasts.  What does
+not: an open connection, a lookup, an idle shell, a viewer of a terminal (typing counts as use, but
+not to connect: a forgotten page does so again and again), something left in the background by a
+command that has ended.
 """
 
 from __future__ import annotations
@@ -14,9 +16,23 @@ if TYPE_CHECKING:
 __all__ = ["LOOKUPS", "Activity"]
 
 LOOKUPS = frozenset(
-    ("runtime.health", "runtime.configure", "process.get", "process.list", "kernel.list")
+    (
+        "runtime.health",
+        "runtime.configure",
+        "process.get",
+        "process.list",
+        "kernel.list",
+        "terminal.create",
+        "terminal.get",
+        "terminal.list",
+        "terminal.snapshot",
+        "terminal.connect",
+    )
 )
-"""Operations that observe only; every other one starts the idle time anew."""
+"""Operations that observe only; every other one starts the idle time anew.
+
+`terminal.create` does so by itself where it starts one rather than finds it.
+"""
 
 
 class Activity:

@@ -84,7 +84,6 @@ FLUSH_TIMEOUT = 5.0
 _READ_SIZE = 256 << 10
 _DRAINED_READS = 64
 _BUFFERS = 64
-_CHANNEL_BUFFER = 4 << 20
 
 
 class Exchange:
@@ -292,12 +291,15 @@ class Connection:
         """Whether only the one call that asks for the channel is under way."""
         return len(self._calls) == 1
 
-    def become_channel(self, owner: ChannelOwner) -> None:
-        """Hand the connection over, after the answer of the call that asked for it."""
+    def become_channel(self, owner: ChannelOwner, *, send_buffer: int) -> None:
+        """Hand the connection over, after the answer of the call that asked for it.
+
+        The system may hold `send_buffer` bytes for a client that does not read, as far as it
+        allows so much.
+        """
         self.protocol.become_channel()
         self._channel = owner
-        # As far as the system allows; a large record then takes fewer turns.
-        self._socket.setsockopt(SOL_SOCKET, SO_SNDBUF, _CHANNEL_BUFFER)
+        self._socket.setsockopt(SOL_SOCKET, SO_SNDBUF, send_buffer)
 
     def send_channel(self, kind: FrameKind, *parts: bytes | memoryview) -> None:
         """Send one channel frame."""

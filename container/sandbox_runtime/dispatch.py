@@ -7,10 +7,17 @@ from sandbox_kernel.errors import (
     OperationError,
     SandboxError,
     StaleProcessHandleError,
+    StaleTerminalHandleError,
     ValidationFailedError,
 )
 from sandbox_kernel.wire.codec import decode
-from sandbox_kernel.wire.operations import OPERATIONS, Empty, KernelList, ProcessList
+from sandbox_kernel.wire.operations import (
+    OPERATIONS,
+    Empty,
+    KernelList,
+    ProcessList,
+    TerminalList,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,13 +75,16 @@ def answer_with(
 
 
 def _refuse_stale(request: Record) -> None:
-    """Refuse handles of an earlier container; what names no process or kernel has no handle."""
+    """Refuse handles of an earlier container; what names nothing in it has none."""
     process_id = request.__dict__.get("process_id")
     if process_id is not None:
         raise StaleProcessHandleError(process_id)
     kernel_id = request.__dict__.get("kernel_id")
     if kernel_id is not None:
         raise KernelNotFoundError(kernel_id)
+    terminal_id = request.__dict__.get("terminal_id")
+    if terminal_id is not None:
+        raise StaleTerminalHandleError(terminal_id)
 
 
 def _start_process(workshop: Workshop, request: Any, _exchange: Exchange) -> Record:
@@ -92,6 +102,10 @@ def _kernel_list(workshop: Workshop, _request: Any, _exchange: Exchange) -> Reco
 
 def _process_list(workshop: Workshop, _request: Any, _exchange: Exchange) -> Record:
     return ProcessList(processes=workshop.processes.known())
+
+
+def _terminal_list(workshop: Workshop, _request: Any, _exchange: Exchange) -> Record:
+    return TerminalList(terminals=workshop.terminals.known())
 
 
 HANDLERS: dict[str, Handler] = {
@@ -116,5 +130,24 @@ HANDLERS: dict[str, Handler] = {
     ),
     "kernel.list": _kernel_list,
     "kernel.end": lambda workshop, request, exchange: workshop.kernels.end(request, exchange),
+    "terminal.create": lambda workshop, request, _exchange: workshop.terminals.create(request),
+    "terminal.get": lambda workshop, request, _exchange: workshop.terminals.get(request),
+    "terminal.list": _terminal_list,
+    "terminal.snapshot": lambda workshop, request, _: workshop.terminals.snapshot(request),
+    "terminal.write": lambda workshop, request, exchange: workshop.terminals.write(
+        request, exchange
+    ),
+    "terminal.resize": lambda workshop, request, _exchange: workshop.terminals.resize(request),
+    "terminal.interrupt": lambda workshop, request, _: workshop.terminals.interrupt(request),
+    "terminal.terminate": lambda workshop, request, exchange: workshop.terminals.terminate(
+        request, exchange
+    ),
+    "terminal.wait": lambda workshop, request, exchange: workshop.terminals.wait(request, exchange),
+    "terminal.output": lambda workshop, request, exchange: workshop.terminals.output(
+        request, exchange
+    ),
+    "terminal.connect": lambda workshop, request, exchange: workshop.terminals.connect(
+        request, exchange
+    ),
 }
 """One handler for each operation: it returns the answer, or None and answers later."""

@@ -81,6 +81,9 @@ TELL_TAKEN = 256 << 10
 STREAM_BUFFER = 1 << 20
 """Bytes that may wait in either stream of a kernel, where the system allows as much."""
 
+CHANNEL_BUFFER = 4 << 20
+"""Bytes that may wait in a relay's socket: a large record then takes fewer turns."""
+
 FLOOD = 32 << 10
 """Bytes in one read from which on the next goes straight into the ring."""
 
@@ -767,7 +770,7 @@ class Kernels:
             raise ValidationFailedError("op", "needs a connection without other calls")
         attachment = kernel.attach(connection)
         exchange.result(kernel.info(existing=True))
-        connection.become_channel(attachment)
+        connection.become_channel(attachment, send_buffer=CHANNEL_BUFFER)
         attachment.channel_writable()
 
     def end(self, request: EndKernelRequest, exchange: Exchange) -> Record | None:

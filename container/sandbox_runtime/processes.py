@@ -38,7 +38,7 @@ from sandbox_runtime.cursors import make_cursor, read_cursor
 from sandbox_runtime.input_queue import InputQueue
 from sandbox_runtime.loop import READ, WRITE
 from sandbox_runtime.quick import signal
-from sandbox_runtime.spawn import overlay, program_name, spawn
+from sandbox_runtime.spawn import overlay, program_name, shown, spawn
 from sandbox_runtime.spool import DATA_IN_MEMORY, STDERR, STDOUT, Spool
 
 TYPE_CHECKING = False
@@ -68,9 +68,6 @@ KILL_GRACE = 1.0
 
 MOST_STDIN = 64 << 20
 """Bytes that may wait for one process's stdin; more is refused."""
-
-MOST_ARGV_SHOWN = 4096
-"""Characters of a command that are remembered for whoever lists processes."""
 
 _CHUNK = 256 << 10
 _SMALLEST_CHUNK = 1024
@@ -348,7 +345,7 @@ class Process:
         self.table = table
         self.process_id = process_id
         self.serial = serial
-        self.argv = _shown(argv)
+        self.argv = shown(argv)
         self.cwd = cwd
         self.pid = 0
         self.spool = Spool(table.config.spool_dir, table.spool_limit)
@@ -768,18 +765,6 @@ class Processes:
         self.stopping = True
         for each in list(self._table.values()):
             each.end("stopped", grace)
-
-
-def _shown(argv: list[str]) -> list[str]:
-    """Return a command for people to look at: the list of all commands must fit into one frame."""
-    room, words = MOST_ARGV_SHOWN, []
-    for word in argv:
-        if len(word) > room:
-            words.append(f"{word[:room]}...")
-            break
-        words.append(word)
-        room -= len(word)
-    return words
 
 
 def _close(fds: list[int]) -> None:

@@ -13,7 +13,14 @@ from fcntl import ioctl
 from sandbox_runtime.children import signal_group
 from sandbox_runtime.quick import signal
 
-__all__ = ["foreground_group", "interrupt", "is_interrupt", "open_pty", "set_size"]
+__all__ = [
+    "discard_input",
+    "foreground_group",
+    "interrupt",
+    "open_pty",
+    "overtakes",
+    "set_size",
+]
 
 # Python's termios lacks these two; both have one number on all that Linux runs on but MIPS.
 _IUTF8 = getattr(termios, "IUTF8", 0o40000)
@@ -88,11 +95,21 @@ def interrupt(master: int) -> bytes:
     return character
 
 
-def is_interrupt(master: int, typed: bytes) -> bool:
-    """Whether what was typed holds a character that interrupts, and discards what waits."""
+def overtakes(master: int, typed: bytes) -> int:
+    """Return the position after an interrupt character that discards what waits; 0 if none.
+
+    A terminal acts on one as it comes in, and forgets the input before it; one that stands in a
+    queue of ours must be given the same effect.
+    """
     try:
         modes = termios.tcgetattr(master)
     except termios.error:
-        return False
-    wants_it = modes[_LFLAG] & termios.ISIG and not modes[_LFLAG] & termios.NOFLSH
-    return bool(wants_it) and modes[_CC][termios.VINTR] in typed
+        return 0
+    if not modes[_LFLAG] & termios.ISIG or modes[_LFLAG] & termios.NOFLSH:
+        return 0
+    return typed.rfind(modes[_CC][termios.VINTR]) + 1
+
+
+def discard_input(slave: int) -> None:
+    """Forget what was typed and not read yet."""
+    termios.tcflush(slave, termios.TCIFLUSH)

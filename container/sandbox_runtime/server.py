@@ -132,6 +132,8 @@ class Runtime:
             self._sleep_timer = None
         if self._stopping:
             return
+        if self._workshop is not None:
+            self._workshop.check_foreground()
         now = time.monotonic()
         sleep_at = self.activity.sleep_at()
         if sleep_at is not None and sleep_at <= now:

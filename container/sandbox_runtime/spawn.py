@@ -28,7 +28,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["check_folder", "overlay", "program_name", "spawn"]
+__all__ = ["check_folder", "overlay", "program_name", "shown", "spawn"]
+
+MOST_ARGV_SHOWN = 4096
+"""Characters of a command that are remembered for whoever lists processes."""
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SCRIPT_HEAD = 256
@@ -70,6 +73,18 @@ def program_name(argv: Sequence[str]) -> str:
     if any("\0" in word for word in argv):
         raise InvalidCommandError("a word holds a NUL")
     return argv[0][:200]
+
+
+def shown(argv: list[str]) -> list[str]:
+    """Return a command for people to look at: the list of all commands must fit into one frame."""
+    room, words = MOST_ARGV_SHOWN, []
+    for word in argv:
+        if len(word) > room:
+            words.append(f"{word[:room]}...")
+            break
+        words.append(word)
+        room -= len(word)
+    return words
 
 
 def spawn(

@@ -20,17 +20,20 @@ if TYPE_CHECKING:
     from sandbox_kernel.wire.rpc import Call
     from sandbox_runtime.connection import Exchange
     from sandbox_runtime.server import Runtime
+    from sandbox_runtime.terminals import Terminals
 
 __all__ = ["Workshop"]
 
 
 class Workshop:
-    """The processes and kernels of a runtime, and its own operations."""
+    """The processes, kernels and terminals of a runtime, and its own operations."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.incarnation = runtime.incarnation
         self.log = runtime.log
         self._runtime = runtime
+        self._stopping = False
+        self._terminals: Terminals | None = None
         self.children = children = Children(runtime.loop)
         self._memory_events = memory_events = MemoryEvents(runtime.config.memory_events)
         self._leftovers = leftovers = Leftovers(runtime.loop)
@@ -55,19 +58,50 @@ class Workshop:
             log=self.log,
         )
 
+    @property
+    def terminals(self) -> Terminals:
+        """The terminals; their modules are loaded when the first one is asked for."""
+        if self._terminals is None:
+            from sandbox_runtime.terminals import Terminals  # noqa: PLC0415  few need it at once
+
+            self._terminals = Terminals(
+                self._runtime.loop,
+                self._runtime.config,
+                self.incarnation,
+                children=self.children,
+                activity=self._runtime.activity,
+                memory_events=self._memory_events,
+                leftovers=self._leftovers,
+            )
+            self._terminals.stopping = self._stopping
+        return self._terminals
+
     def dispatch(self, call: Call, exchange: Exchange) -> None:
         """Begin an operation."""
         dispatch(self, call, exchange)
 
     @property
     def running(self) -> int:
-        """How many processes and kernels run, and how many others they have left to us."""
-        return len(self.processes) + len(self.kernels) + len(self.children.adopted())
+        """How many processes, kernels and terminals run, and how many others they left to us."""
+        started = len(self.processes) + len(self.kernels) + self._living_terminals
+        return started + len(self.children.adopted())
+
+    @property
+    def _living_terminals(self) -> int:
+        return 0 if self._terminals is None else len(self._terminals)
+
+    def check_foreground(self) -> None:
+        """Let terminals say whether they hold the sandbox awake, which only looking tells."""
+        if self._terminals is not None:
+            self._terminals.check_foreground()
 
     def stop(self, grace: float) -> None:
         """End them all; new ones are refused from now on."""
+        self._stopping = True
         self.processes.stop(grace)
         self.kernels.stop(grace)
+        if self._terminals is not None:
+            self._terminals.stop(grace)
         self.children.end_adopted(signal.SIGTERM)
         self._runtime.loop.call_later(grace, lambda: self.children.end_adopted(signal.SIGKILL))
 
@@ -75,6 +109,7 @@ class Workshop:
 
     def health(self) -> Health:
         """Return how the runtime is."""
+        self.check_foreground()
         runtime, now = self._runtime, time.monotonic()
         since = runtime.activity.idle_since(now)
         sleep_at = runtime.activity.sleep_at()
@@ -88,6 +123,7 @@ class Workshop:
             busy=runtime.activity.busy(now),
             processes=len(self.processes),
             kernels=len(self.kernels),
+            terminals=self._living_terminals,
         )
 
     def configure(self, request: ConfigureRequest) -> Empty:

@@ -1,0 +1,103 @@
+"""A viewer's end of a terminal channel, blocking."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sandbox_kernel.wire import terminal as wire
+from sandbox_kernel.wire.operations import TerminalInfo
+from sandbox_kernel.wire.record import Record
+from sandbox_kernel.wire.rpc import ChannelFrame, FrameKind
+from tests.support.runtime_child import DEADLINE, Client
+
+__all__ = ["TerminalChannel"]
+
+
+class TerminalChannel:
+    """What a viewer has been told and sent, in order.
+
+    Attributes
+    ----------
+    data : bytes
+        All bytes to draw, the replay included.
+    events : list of Record
+        All frames as events.
+    """
+
+    def __init__(
+        self, client: Client, terminal_id: str, *, acknowledging: bool = True, **fields: Any
+    ) -> None:
+        self.client = client
+        self.acknowledging = acknowledging
+        self.data = b""
+        self.offset = 0
+        self.events: list[Record] = []
+        fields.setdefault("acknowledges", acknowledging)
+        call = client.begin("terminal.connect", terminal_id=terminal_id, **fields)
+        client.protocol.become_channel()
+        self.info: TerminalInfo = client.finish(call)
+
+    def _send(self, frame: tuple[FrameKind, bytes]) -> None:
+        self.client.send(self.client.protocol.channel_frame(*frame))
+
+    def type(self, data: bytes) -> None:
+        self._send((FrameKind.INPUT, data))
+
+    def acknowledge(self, offset: int) -> None:
+        self._send(wire.acknowledge(offset))
+
+    def order(self, record: Record) -> None:
+        self._send(wire.control(record))
+
+    def resize(self, cols: int, rows: int) -> None:
+        self.order(wire.Resize(cols=cols, rows=rows))
+
+    def step(self, timeout: float = DEADLINE) -> Record:
+        """Take one frame, and acknowledge it if it is output."""
+        while True:
+            frame = self.client.next_event(timeout)
+            assert isinstance(frame, ChannelFrame)
+            event = wire.viewer_event(frame.kind, frame.payload)  # type: ignore[arg-type]
+            if event is not None:
+                break
+        self.events.append(event)
+        if isinstance(event, wire.Output):
+            assert event.offset >= self.offset
+            self.data += event.data
+            self.offset = event.offset
+            if self.acknowledging:
+                self.acknowledge(event.offset)
+        return event
+
+    def read_until(self, wanted: bytes, timeout: float = DEADLINE) -> bytes:
+        """Read until something is in `data`; return all up to and with it, and forget that."""
+        deadline = time.monotonic() + timeout
+        while wanted not in self.data:
+            try:
+                self.step(max(0.01, deadline - time.monotonic()))
+            except TimeoutError:
+                raise TimeoutError(f"no {wanted!r} in {self.data[-2000:]!r}") from None
+        begin = self.data.index(wanted) + len(wanted)
+        found, self.data = self.data[:begin], self.data[begin:]
+        return found
+
+    def wait_for(self, kind: type[Record], timeout: float = DEADLINE) -> Any:
+        """Read until an event of a kind comes; return it."""
+        deadline = time.monotonic() + timeout
+        while True:
+            event = self.step(max(0.01, deadline - time.monotonic()))
+            if isinstance(event, kind):
+                return event
+
+    def seen(self, kind: type[Record]) -> list[Any]:
+        """Return the events of a kind so far."""
+        return [each for each in self.events if isinstance(each, kind)]
+
+    def quiet(self, period: float) -> None:
+        """Read until nothing comes for a while."""
+        try:
+            while True:
+                self.step(period)
+        except TimeoutError:
+            return
