@@ -2,16 +2,19 @@
 import { execFileSync } from "node:child_process";
 import { copyFileSync, readFileSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
+import { dirname } from "node:path";
+import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
 
-process.chdir(import.meta.dirname ?? new URL(".", import.meta.url).pathname);
+const here = dirname(fileURLToPath(import.meta.url));
+process.chdir(here);
 rmSync("dist", { recursive: true, force: true });
 await build({
-  entryPoints: ["./src/index.ts"],
+  absWorkingDir: here,
+  entryPoints: ["src/index.ts"],
   outfile: "dist/index.js",
   bundle: true,
-  packages: "external",
   format: "esm",
   target: "es2022",
   minify: true,

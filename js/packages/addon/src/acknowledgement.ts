@@ -1,10 +1,11 @@
 /**
  * When to tell the server how much of one connection's output is drawn.
  *
- * At the latest after `every` bytes; a smaller rest after a moment without more, so that single
- * keystrokes do not cost a message each.
+ * Before more than `every` bytes are drawn and not told; a smaller rest after a moment, so that
+ * single keystrokes do not cost a message each.
  */
 
+import { PIECE_BYTES } from "./drawing.js";
 import type { Timers } from "./environment.js";
 
 const IDLE_SECONDS = 0.1;
@@ -26,7 +27,7 @@ export class Acknowledgement {
   /** So many more bytes are drawn. */
   drawn(bytes: number): void {
     this.#drawn += bytes;
-    if (this.#drawn - this.#sent >= this.#every) {
+    if (this.#drawn - this.#sent + PIECE_BYTES > this.#every) {
       this.#flush();
     } else if (this.#timer === undefined && this.#drawn > this.#sent) {
       this.#timer = this.#timers.setTimer(() => this.#flush(), IDLE_SECONDS);

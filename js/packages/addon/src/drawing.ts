@@ -13,9 +13,11 @@ export interface Screen {
   resize(cols: number, rows: number): void;
 }
 
-// Larger frames go to the screen in pieces, so that the page stays responsive and what is drawn is
-// acknowledged as it is drawn.
-const PIECE_BYTES = 64 * 1024;
+/**
+ * Larger frames go to the screen in pieces, so that the page stays responsive and what is drawn is
+ * acknowledged as it is drawn.
+ */
+export const PIECE_BYTES = 32 * 1024;
 
 // RIS. Terminal.reset() would act at once, before the bytes that still wait; this waits its turn,
 // and also leaves a sequence that the old output broke off in.

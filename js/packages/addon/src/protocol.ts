@@ -5,7 +5,7 @@
  * rest of the addon trusts the events.
  */
 
-/** Output is acknowledged at the latest after this many drawn bytes. */
+/** No more than this many bytes are drawn and not acknowledged. */
 export const ACKNOWLEDGE_EVERY = 64 * 1024;
 
 /** Input is cut into frames of at most this many bytes, which every server and proxy lets through. */
