@@ -1,0 +1,279 @@
+"""What a terminal has said, so that a viewer can be told: the very bytes, or the screen they made."""
+
+from __future__ import annotations
+
+import re
+
+from sandbox_runtime.screen import SCROLLBACK, Screen
+from sandbox_runtime.screen_boundaries import Boundaries
+from sandbox_runtime.screen_looks import rendition
+from sandbox_runtime.screen_serialize import serialize
+from sandbox_runtime.terminal_queries import without_queries
+
+__all__ = ["LARGEST_SCREEN", "Replay", "Snapshot", "TerminalLog", "without_queries"]
+
+LARGEST_SCREEN = 256 << 10
+"""Bytes of a replay that is a screen, at most."""
+
+_LONGEST_OPEN = 64 << 10  # of a sequence that does not end; what is beyond is given up
+_MOST_PENDING = 64 << 10  # bytes that need drawing and wait for it
+_MOST_PLAIN = 1 << 20  # bytes that wait because they will probably never be drawn
+_TRIM = 256 << 10
+
+# Does nothing but move text up: text, line ends, colours, erasing in the line, the ASCII set.
+_NOT_PLAIN = re.compile(
+    rb"\x1b(?!\[[0-9;:]*[mK]|\(B)|[\x0e\x0f]|\xc2[\x80-\x9f]",
+)
+_RENDITION = re.compile(rb"\x1b\[([0-9;:]*)m")
+
+
+class Replay:
+    """What a viewer is given first.
+
+    Attributes
+    ----------
+    kind : str
+        ``exact``: the bytes from the cursor on; ``screen``: a reset and all there is to see.
+    data : bytes
+        To be written to the viewer's terminal.
+    offset : int
+        The log offset from which live output continues.
+    truncated : bool
+        Whether output that the viewer asked for is no longer there.
+    """
+
+    __slots__ = ("data", "kind", "offset", "truncated")
+
+    def __init__(self, kind: str, data: bytes, offset: int, *, truncated: bool) -> None:
+        self.kind = kind
+        self.data = data
+        self.offset = offset
+        self.truncated = truncated
+
+    def __repr__(self) -> str:
+        cut = ", truncated" if self.truncated else ""
+        return f"<Replay {self.kind}, {len(self.data)} bytes, then {self.offset}{cut}>"
+
+
+class Snapshot:
+    """What is on a terminal's screen, for programs.
+
+    Attributes
+    ----------
+    cols, rows : int
+    lines : list[str]
+        The rows of the screen, without blanks at their ends.
+    cursor : tuple[int, int]
+        Column and row, from 0.
+    title : str
+    is_alternate : bool
+        Whether a full-screen program shows its own page.
+    modes : dict[str, bool | int]
+    offset : int
+        Log offset after the last byte that is drawn.
+    """
+
+    __slots__ = ("cols", "cursor", "is_alternate", "lines", "modes", "offset", "rows", "title")
+
+    def __init__(self, screen: Screen, offset: int) -> None:
+        page, modes = screen.page, screen.modes
+        self.cols, self.rows = screen.cols, screen.rows
+        self.lines = [page.row(y).text() for y in range(screen.rows)]
+        self.cursor = (min(page.x, screen.cols - 1), page.y)
+        self.title = screen.title
+        self.is_alternate = screen.is_alternate
+        self.offset = offset
+        self.modes: dict[str, bool | int] = {
+            "cursor_visible": modes.cursor_visible,
+            "application_cursor": modes.application_cursor,
+            "application_keypad": modes.application_keypad,
+            "bracketed_paste": modes.bracketed_paste,
+            "mouse": modes.mouse,
+            "mouse_encoding": modes.mouse_encoding,
+            "focus": modes.focus,
+            "wrap": modes.wrap,
+        }
+
+
+class TerminalLog:
+    """The last bytes of a terminal's output by absolute offset, and the screen they made.
+
+    Drawing is put off until somebody looks or 64 KiB wait for it; a flood of lines that will leave
+    the scrollback before anybody looks is never drawn.  Feeding such a flood therefore costs about
+    as much as copying it.
+
+    Parameters
+    ----------
+    cols, rows : int
+        Size of the terminal.
+    size : int
+        Bytes that are kept, at least.
+    """
+
+    def __init__(self, cols: int, rows: int, size: int = 1 << 20) -> None:
+        self._size = size
+        self._screen = Screen(cols, rows)
+        self._buffer = bytearray()
+        self._base = 0  # offset of the buffer's first byte
+        self._drawn = 0  # offset up to which the screen has been drawn
+        self._plain = 0  # offset from which on all is plain
+        self._tail = Boundaries()  # at `_base`
+        self._head = Boundaries()  # at the end
+
+    @property
+    def start(self) -> int:
+        """The oldest offset kept."""
+        return max(self._base, self.end - self._size)
+
+    @property
+    def end(self) -> int:
+        """The offset after the last byte."""
+        return self._head.end
+
+    @property
+    def safe_end(self) -> int:
+        """The last offset that is not inside a character or an escape sequence.
+
+        Of a sequence that is longer than 64 KiB, or than the log, the end counts as safe.
+        """
+        safe = self._head.safe
+        if self.end - safe > _LONGEST_OPEN or safe < self.start:
+            return self.end
+        return safe
+
+    @property
+    def cols(self) -> int:
+        """Columns."""
+        return self._screen.cols
+
+    @property
+    def rows(self) -> int:
+        """Rows."""
+        return self._screen.rows
+
+    def feed(self, data: bytes) -> None:
+        """Append output."""
+        if not data:
+            return
+        self._buffer += data
+        self._head.feed(data)
+        self._note_plain(data)
+        pending = self.end - self._drawn
+        if pending > _MOST_PENDING:
+            self._relieve(pending)
+        if self._base + _TRIM < self.end - self._size:
+            self._trim()
+
+    def resize(self, cols: int, rows: int) -> None:
+        """Give the terminal another size; output fed before was meant for the old one."""
+        self._draw()
+        self._screen.resize(cols, rows)
+
+    def is_safe(self, offset: int) -> bool:
+        """Whether a replay may begin at an offset of the log."""
+        if not self.start <= offset <= self.end:
+            return False
+        probe = self._tail.copy()
+        probe.feed(bytes(self._buffer[: offset - self._base]))
+        return probe.safe == offset
+
+    def replay(self, since: int | None) -> Replay:
+        """Return what brings a viewer up to date.
+
+        Parameters
+        ----------
+        since : int or None
+            The offset up to which the viewer has everything; None for a viewer that has nothing.
+
+        Raises
+        ------
+        ValueError
+            `since` has not been reached yet.
+        """
+        if since is not None:
+            if since > self.end:
+                raise ValueError(f"offset {since} after the end {self.end}")
+            if since <= self.safe_end and self.is_safe(since):
+                data = bytes(self._buffer[since - self._base : self.safe_end - self._base])
+                return Replay("exact", data, since + len(data), truncated=False)
+        offset = self._draw()
+        data = serialize(self._screen, LARGEST_SCREEN)
+        truncated = since is not None and since < self.start
+        return Replay("screen", data, offset, truncated=truncated)
+
+    def snapshot(self) -> Snapshot:
+        """Return what is on the screen."""
+        return Snapshot(self._screen, self._draw())
+
+    def _note_plain(self, data: bytes) -> None:
+        """Keep `_plain` after the last thing that is not plain."""
+        # A sequence that is split is taken as not plain, whatever it will be.
+        if self._head.safe != self.end or (
+            (b"\x1b" in data or b"\x0e" in data or b"\x0f" in data or b"\xc2" in data)
+            and _NOT_PLAIN.search(data)
+        ):
+            self._plain = self.end
+
+    def _relieve(self, pending: int) -> None:
+        """Draw what waits, or forget it where it will never be seen."""
+        plain_from = max(self._plain, self._drawn)
+        if plain_from - self._drawn > _MOST_PENDING:
+            self._draw()
+        elif pending > _MOST_PLAIN:
+            drawn = self._drawn
+            self._skip(self.safe_end)
+            if self._drawn == drawn:
+                self._draw()
+
+    def _draw(self) -> int:
+        """Draw what waits, as far as it is complete, and return that offset."""
+        to = self.safe_end
+        if to > self._drawn:
+            self._skip(to)
+            self._screen.feed(bytes(self._buffer[self._drawn - self._base : to - self._base]))
+            self._drawn = to
+        return to
+
+    def _skip(self, to: int) -> None:
+        """Leave out plain text that will have left the scrollback by offset `to`."""
+        screen = self._screen
+        plain_from = max(self._plain, self._drawn)
+        keep = (0 if screen.is_alternate else SCROLLBACK) + screen.rows
+        if to - plain_from < keep:
+            return
+        if plain_from > self._drawn:
+            self._screen.feed(
+                bytes(self._buffer[self._drawn - self._base : plain_from - self._base])
+            )
+            self._drawn = plain_from
+        page = screen.page
+        if (page.top, page.bottom) != (0, screen.rows - 1):
+            return
+        buffer = self._buffer
+        first, stop = plain_from - self._base, to - self._base
+        if buffer.count(b"\n", first, stop) < keep + 2 * screen.rows:
+            return
+        at = stop
+        for _ in range(keep + 1):
+            at = buffer.rfind(b"\n", first, at)
+        at = buffer.rfind(b"\r\n", first, at)
+        if at < 0 or buffer.count(b"\n", first, at) < screen.rows:
+            return
+        at += 2
+        skipped = bytes(buffer[first:at])
+        look = (*screen.pen[:3], screen.extra)
+        reset = max(skipped.rfind(b"\x1b[m"), skipped.rfind(b"\x1b[0m"), 0)
+        for sequence in _RENDITION.finditer(skipped, reset):
+            look = rendition(look, sequence[1].decode())
+        screen.forget(look, ascii_first_set=b"\x1b(B" in skipped)
+        self._drawn = self._base + at
+
+    def _trim(self) -> None:
+        """Forget bytes that are beyond the size, and drawn."""
+        if self._drawn < self.end - self._size:
+            self._draw()
+        cut = min(self.end - self._size, self._drawn) - self._base
+        if cut > 0:
+            self._tail.feed(bytes(self._buffer[:cut]))
+            del self._buffer[:cut]
+            self._base += cut

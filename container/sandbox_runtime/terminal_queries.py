@@ -1,0 +1,49 @@
+"""The questions a program asks its terminal, and output without them."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["without_queries"]
+
+_QUERY = re.compile(
+    rb"\x05"  # ENQ
+    rb"|(?:\x1b\[|\xc2\x9b)(?:"
+    rb"[>=?]?[0-9;]*c"  # device attributes
+    rb"|\??[0-9;]*n"  # status, cursor position
+    rb"|\??[0-9;]*\$p"  # is a mode set
+    rb"|>[0-9;]*q"  # name and version
+    rb"|[0-9;]*x"  # parameters
+    rb"|(?:1[1-689]|2[01])[0-9;]*t"  # window reports
+    rb"|\?[0-9;]*u"  # keyboard protocol
+    rb"|\?[0-9;]*S"  # graphics
+    rb"|[0-9;]*\$w|[0-9;]*\*y|\?[0-9;]*m|\?[0-9;]*g"  # presentation, checksum, key modifiers
+    rb")"
+    rb"|(?:\x1bP|\xc2\x90)[0-9;]*[$+][^\x07\x18\x1a\x1b]*(?:\x1b\\|\xc2\x9c)"  # settings, termcap
+    rb"|(?:\x1b\]|\xc2\x9d)(?:4|5|1[0-9]|2[0-9]|52|60|61|104|105|702)?"
+    rb"[^\x07\x18\x1a\x1b]*?\?[^\x07\x18\x1a\x1b]*(?:\x07|\x1b\\|\xc2\x9c)"
+)
+_OSC_QUERY = re.compile(rb"(?:\x1b\]|\xc2\x9d)(?:4|5|1\d|52|60|61|702|1337|66|99|5522|7)[;:]")
+
+
+def without_queries(data: bytes) -> bytes:
+    """Return terminal output without what a viewer would answer.
+
+    For viewers that cannot keep their answers to themselves while old output is drawn.  Commands
+    that merely contain a question mark, such as a title, stay.
+
+    Parameters
+    ----------
+    data : bytes
+        Output that begins and ends between sequences.
+    """
+    if b"\x1b" not in data and b"\x05" not in data and b"\xc2" not in data:
+        return data
+    return _QUERY.sub(_kept, data)
+
+
+def _kept(match: re.Match[bytes]) -> bytes:
+    text = match[0]
+    if text[:2] in (b"\x1b]", b"\xc2\x9d") and not _OSC_QUERY.match(text):
+        return text
+    return b""
