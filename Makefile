@@ -1,5 +1,6 @@
 # The front door.  A fresh machine needs python3 (3.11 or later, with venv) and make; the rest is installed
-# into .venv, in the versions of constraints.txt.
+# into .venv, in the versions of constraints.txt.  What runs in browsers (js/) also needs node 18 or later
+# with npm, for all but make run.
 #
 #   make run    JupyterLab with the example notebook on "Python 3 (sandbox)"
 #   make test   everything that must pass: lint, types, layers, tests
@@ -16,7 +17,12 @@ PYTEST_ARGS ?=
 EXAMPLES := build/examples
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help run test lint format types docs bench constraints clean
+JS_INSTALLED := js/node_modules/.installed
+JS_BUILT := js/node_modules/.built
+# Folders too, so that a file that went away counts as a change.
+JS_SOURCES := $(shell find js/packages/*/src js/packages/*/build.mjs js/packages/*/tsconfig*.json 2>/dev/null)
+
+.PHONY: help run test lint format types docs bench js constraints clean have-node
 .DEFAULT_GOAL := help
 
 help:
@@ -31,21 +37,27 @@ run: $(VENV)/.examples
 	$(BIN)/jupyter sandbox doctor
 	cd $(EXAMPLES) && PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab $(AS_ROOT) $(LAB_ARGS) sales.ipynb
 
-test: lint types
+test: lint types js
+	cd js && npm test --silent
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.dev $(JS_INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md docs sandbox_kernel jupyter_ext container tests
 	$(BIN)/lint-imports
+	cd js && npm run lint --silent
 
-format: $(VENV)/.dev
+format: $(VENV)/.dev $(JS_INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	cd js && npm run format --silent
 
-types: $(VENV)/.dev
+types: $(VENV)/.dev $(JS_INSTALLED)
 	$(BIN)/mypy
+	cd js && npm run types --silent
+
+js: $(JS_BUILT)
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/docs $(PYTEST_ARGS)
@@ -61,7 +73,7 @@ constraints: $(VENV)/.dev
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
-	rm -rf $(VENV)
+	rm -rf $(VENV) js/node_modules js/packages/*/dist
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -78,3 +90,15 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing into $(VENV); the first time takes a minute or two."
 	$(PIP_INSTALL) --editable '.[test,dev]'
 	@touch $@ $(VENV)/.examples
+
+have-node:
+	@node -e 'process.exit(+(parseInt(process.versions.node) < 18))' 2>/dev/null && command -v npm >/dev/null \
+	 || { echo "Node.js 18 or later with npm is needed for js/. On Debian and Ubuntu: apt install nodejs npm"; exit 1; }
+
+$(JS_INSTALLED): js/package-lock.json js/package.json $(wildcard js/packages/*/package.json) | have-node
+	cd js && npm ci --silent
+	@touch $@
+
+$(JS_BUILT): $(JS_INSTALLED) $(JS_SOURCES)
+	cd js && npm run build --silent
+	@touch $@
