@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Protocol, Self
 
 from sandbox_kernel.wire.record import Record
-from sandbox_kernel.wire.rpc import FrameKind
+from sandbox_kernel.wire.rpc import ChannelFrame, FrameKind
 
 __all__ = ["Channel", "EventStream", "Transport"]
 
@@ -42,8 +42,35 @@ class Channel(Protocol):
         """Send one frame; returns when not too much waits to be sent."""
         ...
 
+    def post(self, kind: FrameKind, *parts: bytes | memoryview) -> bool:
+        """Send one frame; False if too much waits now, so that `drained` is to be awaited."""
+        ...
+
+    async def drained(self) -> None:
+        """Wait until not too much waits to be sent."""
+        ...
+
     async def receive(self) -> tuple[FrameKind, memoryview] | None:
         """Return the next frame, or None once the runtime has closed the channel."""
+        ...
+
+    def listen(self, take: Callable[[ChannelFrame | None], object]) -> None:
+        """Have frames handed on as they come, then None once, in the place of `receive`.
+
+        `take` is called from the event loop and must not wait; `pause` stops the reading.
+        """
+        ...
+
+    def pause(self) -> None:
+        """Read nothing more until `resume`; frames read already are still handed on."""
+        ...
+
+    def resume(self) -> None:
+        """Go on reading."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection soon, without waiting for it."""
         ...
 
     async def aclose(self) -> None:
@@ -67,7 +94,7 @@ class Transport(Protocol):
         Parameters
         ----------
         incarnation : str, optional
-            Refuse with `StaleProcessHandleError` if the runtime is another one.
+            Refuse, with the operation's Stale… error, if the runtime is another one.
         """
         ...
 
@@ -77,7 +104,9 @@ class Transport(Protocol):
         """Do an operation that answers with events; leaving the block early cancels it."""
         ...
 
-    async def connect(self, operation: str, request: Record) -> Channel:
+    async def connect(
+        self, operation: str, request: Record, *, incarnation: str | None = None
+    ) -> Channel:
         """Open a channel, on a connection of its own; the caller closes it."""
         ...
 

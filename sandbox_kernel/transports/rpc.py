@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import socket
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Self
 
@@ -42,6 +42,9 @@ from sandbox_kernel.wire.rpc import (
 __all__ = ["RpcChannel", "RpcEventStream", "RpcTransport"]
 
 _READ_BYTES = 256 << 10
+_FIRST_READ_BYTES = 16 << 10
+"""Most and first size of a read: a buffer for bulk costs more than a short message itself."""
+
 _CONNECT_TIMEOUT = 10.0
 
 _WELCOME_TIMEOUT = 15.0
@@ -86,11 +89,15 @@ class _Link:
         self._sendable.set()
         self._pending: dict[int, _Pending] = {}
         self._broken: SandboxError | None = None
-        # Bounded by the reader, which stops above the backlog until there is room again.
+        # Bounded: above the backlog the socket is not read until there is room again.
         self._frames: asyncio.Queue[ChannelFrame | None] = asyncio.Queue()
-        self._room = asyncio.Event()
+        self._listener: Callable[[ChannelFrame | None], object] | None = None
+        self._is_paused = False
+        self._is_watched = False
+        self._read_bytes = _FIRST_READ_BYTES
         self._welcome: asyncio.Future[Welcome] = self._loop.create_future()
         self._write(self._protocol.hello(endpoint.token, "sandbox_kernel"))
+        self._ended: asyncio.Future[str] = self._loop.create_future()
         self._reader = self._loop.create_task(self._read())
         # The close of a loop cancels the task, and with it goes the socket.
 
@@ -193,6 +200,11 @@ class _Link:
             raise self._broken
         self._write(self._protocol.channel_frame(kind, *parts))
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether not too much waits for the socket."""
+        return self._sendable.is_set()
+
     async def drained(self) -> None:
         """Wait until not too much waits for the socket."""
         await self._sendable.wait()
@@ -255,32 +267,67 @@ class _Link:
     async def _read(self) -> None:
         reason = "the runtime hung up"
         try:
-            while self._broken is None:
-                data = await self._loop.sock_recv(self._socket, _READ_BYTES)
-                if not data:
-                    break
-                for event in self._protocol.receive(data):
-                    self._handle(event)
-                if self._frames.qsize() > _CHANNEL_BACKLOG:
-                    self._room.clear()
-                    await self._room.wait()
+            self._watch()
+            reason = await self._ended
+        finally:
+            self._unwatch()
+            self._break(reason)
+            self._socket.close()
+
+    def _watch(self) -> None:
+        """Read when something comes.
+
+        A callback that stays, where a task would ask the system for each message anew.
+        """
+        if not self._is_watched and not self._ended.done() and not self._reader.done():
+            self._is_watched = True
+            self._loop.add_reader(self._socket.fileno(), self._readable)
+
+    def _unwatch(self) -> None:
+        if self._is_watched:
+            self._is_watched = False
+            self._loop.remove_reader(self._socket.fileno())
+
+    def _readable(self) -> None:
+        try:
+            data = self._socket.recv(self._read_bytes)
+        except (BlockingIOError, InterruptedError):
+            return
         except OSError as error:
             if isinstance(error, ConnectionResetError):
                 # A unix socket is reset, rather than ended, when its peer closes it with bytes
                 # unread; the last bytes are those of the frame sent last.
                 self._untaken = self._last_sent
-            reason = error.strerror or reason
+            self._end(error.strerror or "the connection failed")
+            return
+        if not data:
+            self._end("the runtime hung up")
+            return
+        if len(data) == self._read_bytes < _READ_BYTES:
+            self._read_bytes = min(self._read_bytes * 4, _READ_BYTES)
+        try:
+            for event in self._protocol.receive(data):
+                self._handle(event)
         except SandboxError as error:
             self._broken = self._broken or error
-        finally:
-            self._break(reason)
-            self._socket.close()
+            self._end("what came made no sense")
+            return
+        if self._is_paused or self._frames.qsize() > _CHANNEL_BACKLOG:
+            self._unwatch()
+
+    def _end(self, reason: str) -> None:
+        self._unwatch()
+        if not self._ended.done():
+            self._ended.set_result(reason)
 
     def _handle(self, event: Welcome | Result | Item | End | Failed | ChannelFrame) -> None:
         if isinstance(event, Item):
             self._take_item(event)
         elif isinstance(event, ChannelFrame):
-            self._frames.put_nowait(event)
+            if self._listener is not None:
+                self._listener(event)
+            else:
+                self._frames.put_nowait(event)
         elif isinstance(event, Welcome):
             if not self._welcome.done():
                 self._welcome.set_result(event)
@@ -318,9 +365,27 @@ class _Link:
         frame = await self._frames.get()
         if frame is None:
             self._frames.put_nowait(None)
-        if self._frames.qsize() <= _CHANNEL_BACKLOG // 2:
-            self._room.set()
+        elif self._frames.qsize() <= _CHANNEL_BACKLOG // 2 and not self._is_paused:
+            self._watch()
         return frame
+
+    def listen(self, take: Callable[[ChannelFrame | None], object]) -> None:
+        """Hand frames on as they come, beginning with those that wait."""
+        self._listener = take
+        while not self._frames.empty():
+            take(self._frames.get_nowait())
+        if not self._is_paused:
+            self._watch()
+
+    def pause(self) -> None:
+        """Read nothing more for now; what was read already is still handed on."""
+        self._is_paused = True
+        self._unwatch()
+
+    def resume(self) -> None:
+        """Go on reading."""
+        self._is_paused = False
+        self._watch()
 
     def _break(self, reason: str) -> None:
         """Interrupt every call under way, once."""
@@ -342,8 +407,10 @@ class _Link:
         if not self._welcome.done():
             self._welcome.set_exception(given or OperationInterruptedError("HELLO", reason))
             self._welcome.exception()
-        self._room.set()
-        self._frames.put_nowait(None)
+        if self._listener is not None:
+            self._listener(None)
+        else:
+            self._frames.put_nowait(None)
 
     @property
     def has_ended(self) -> bool:
@@ -419,6 +486,35 @@ class RpcChannel:
         """Send one frame; returns when not too much waits to be sent."""
         self._link.write_frame(kind, *parts)
         await self._link.drained()
+
+    def post(self, kind: FrameKind, *parts: bytes | memoryview) -> bool:
+        """Send one frame; False if too much waits now, so that `drained` is to be awaited."""
+        self._link.write_frame(kind, *parts)
+        return self._link.is_drained
+
+    async def drained(self) -> None:
+        """Wait until not too much waits to be sent."""
+        await self._link.drained()
+
+    def listen(self, take: Callable[[ChannelFrame | None], object]) -> None:
+        """Have frames handed on as they come, then None once, in the place of `receive`.
+
+        `take` is called from the event loop and must not wait; `pause` stops the reading, so that
+        what it cannot pass on stays in the sandbox.
+        """
+        self._link.listen(take)
+
+    def pause(self) -> None:
+        """Read nothing more until `resume`; frames read already are still handed on."""
+        self._link.pause()
+
+    def resume(self) -> None:
+        """Go on reading."""
+        self._link.resume()
+
+    def close(self) -> None:
+        """Close the connection soon, without waiting for it."""
+        self._link.abandon()
 
     async def receive(self) -> tuple[FrameKind, memoryview] | None:
         """Return the next frame, or None once the runtime has closed the channel."""
@@ -498,12 +594,14 @@ class RpcTransport:
         finally:
             link.finish(call)
 
-    async def connect(self, operation: str, request: Record) -> RpcChannel:
+    async def connect(
+        self, operation: str, request: Record, *, incarnation: str | None = None
+    ) -> RpcChannel:
         """Open a channel on a connection of its own; see `Transport`."""
         row = _row(operation, Kind.CHANNEL)
         link = await _Link.open(self.endpoint)
         try:
-            call = link.begin(row, request, None)
+            call = link.begin(row, request, incarnation)
             # Before the answer comes: frames of the channel may come in the same chunk.
             link.become_channel()
             answer = await asyncio.shield(link.pending(call).answer)
