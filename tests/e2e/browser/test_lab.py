@@ -28,7 +28,8 @@ def test_run_all_of_the_example(lab: Lab) -> None:
     assert lab.page.locator(".jp-RenderedHTMLCommon table").count() >= 2
     assert lab.page.locator('.jp-OutputArea img[src^="data:image/png"]').count() >= 1
     assert lab.page.locator(".jp-OutputArea .widget-slider").count() >= 1
-    assert lab.page.locator('[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
+    said = lab.page.locator('[data-mime-type="application/vnd.jupyter.stderr"]')
+    expect(said).to_contain_text("this sandbox has no network")
     assert lab.page.get_by_text("Error displaying widget").count() == 0
     lab.page.locator('.jp-OutputArea img[src^="data:image/png"]').first.scroll_into_view_if_needed()
     lab.shot("run-all")
