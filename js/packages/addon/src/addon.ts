@@ -57,7 +57,8 @@ export class SandboxAddon implements ITerminalAddon {
   #connection: TerminalConnection | undefined;
   #target: ConnectionTarget | undefined;
   #textarea: HTMLTextAreaElement | undefined;
-  #view: View = { visible: true, focused: false };
+  #isShown = true;
+  #isFocused = false;
 
   constructor(options: SandboxAddonOptions) {
     this.#options = options;
@@ -144,7 +145,7 @@ export class SandboxAddon implements ITerminalAddon {
       screen: this.#terminal,
       drawing: this.#drawing,
       reconnect: this.#options.reconnect ?? true,
-      view: this.#view,
+      view: this.#view(),
       getUrl: (position) => this.#getUrl(target, position),
       onStateChange: (state, error) => {
         if (this.#connection === connection) {
@@ -172,14 +173,24 @@ export class SandboxAddon implements ITerminalAddon {
     return this.#connection?.terminate() ?? false;
   }
 
-  /** Whether anyone can see the terminal: hidden viewers have no say in its size, nor slow it. */
+  /**
+   * Whether the terminal's place in the page is in view; whether the page itself is, is known.
+   *
+   * Hidden viewers have no say in the terminal's size, nor do they slow it down.
+   */
   setVisible(visible: boolean): void {
-    this.#setView({ ...this.#view, visible });
+    this.#isShown = visible;
+    this.#connection?.setView(this.#view());
   }
 
-  #setView(view: View): void {
-    this.#view = view;
-    this.#connection?.setView(view);
+  #setFocused(isFocused: boolean): void {
+    this.#isFocused = isFocused;
+    this.#connection?.setView(this.#view());
+  }
+
+  #view(): View {
+    const isPageHidden = pageDocument()?.visibilityState === "hidden";
+    return { visible: this.#isShown && !isPageHidden, focused: this.#isFocused };
   }
 
   #getUrl(
@@ -203,23 +214,22 @@ export class SandboxAddon implements ITerminalAddon {
       return;
     }
     this.#textarea = textarea;
-    const focused = (isFocused: boolean) => (): void =>
-      this.#setView({ ...this.#view, focused: isFocused });
-    this.#listen(textarea, "focus", focused(true));
-    this.#listen(textarea, "blur", focused(false));
-    const root = textarea.getRootNode?.() as Partial<DocumentOrShadowRoot> | undefined;
-    this.#setView({ ...this.#view, focused: root?.activeElement === textarea });
+    this.#listen(textarea, "focus", () => this.#setFocused(true));
+    this.#listen(textarea, "blur", () => this.#setFocused(false));
+    const root = textarea.getRootNode() as Document | ShadowRoot;
+    this.#setFocused(root.activeElement === textarea);
   }
 
   /** After sleep or a change of network: see at once how the connection is. */
   #watchPage(): void {
-    const page = globalThis as Partial<Pick<Window & typeof globalThis, "window" | "document">>;
-    if (page.window !== undefined) {
-      this.#listen(page.window, "online", () => this.#connection?.nudge());
+    const window = globalThis.window as Window | undefined;
+    if (window !== undefined) {
+      this.#listen(window, "online", () => this.#connection?.nudge());
     }
-    const { document } = page;
+    const document = pageDocument();
     if (document !== undefined) {
       this.#listen(document, "visibilitychange", () => {
+        this.#connection?.setView(this.#view());
         if (document.visibilityState === "visible") {
           this.#connection?.nudge();
         }
@@ -252,6 +262,10 @@ function completeUrl(url: string | URL, position: Size & { cursor?: string }): s
     }
   }
   return complete.href;
+}
+
+function pageDocument(): Document | undefined {
+  return globalThis.document as Document | undefined;
 }
 
 function pageOrigin(): string {

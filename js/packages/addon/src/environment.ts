@@ -29,7 +29,7 @@ export interface Environment extends Timers {
   random(): number;
 }
 
-/** The environment of a browser's page. */
+/** The environment of a browser's page.  Spread it to replace a part, such as `openSocket`. */
 export function pageEnvironment(): Environment {
   return {
     openSocket: (url) => new WebSocket(url) as unknown as Socket,

@@ -5,6 +5,6 @@ export {
   type WebSocketUrlParams,
 } from "./addon.js";
 export type { ConnectionState, Size } from "./connection.js";
-export type { Environment, Socket, Timers } from "./environment.js";
+export { type Environment, pageEnvironment, type Socket, type Timers } from "./environment.js";
 export { TerminalError, type TerminalErrorCode, TerminalExitedError } from "./errors.js";
 export type { TerminalExit } from "./protocol.js";

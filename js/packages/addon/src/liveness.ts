@@ -16,7 +16,7 @@ export const ANSWER_SECONDS = 10;
 export const WAKE_ANSWER_SECONDS = 5;
 
 // A timer later than this says that the page itself slept; what the server sent meanwhile may
-// still be waiting behind the timer.
+// still be waiting behind the timer.  So it is asked once more.
 const SLEPT_SECONDS = 5;
 
 export class Liveness {
@@ -61,15 +61,15 @@ export class Liveness {
     });
   }
 
-  #ask(answerSeconds: number): void {
+  #ask(answerSeconds: number, isLastTime = false): void {
     const askedAt = this.#environment.now();
     this.#hasAnswered = false;
     this.#ping();
     this.#schedule(answerSeconds, () => {
       if (this.#hasAnswered) {
         this.#watch(QUIET_SECONDS);
-      } else if (this.#environment.now() - askedAt > answerSeconds + SLEPT_SECONDS) {
-        this.#ask(answerSeconds);
+      } else if (!isLastTime && this.#environment.now() - askedAt > answerSeconds + SLEPT_SECONDS) {
+        this.#ask(answerSeconds, true);
       } else {
         this.#onDead();
       }

@@ -342,6 +342,23 @@ describe("the page", () => {
     expect(environment.sockets).toHaveLength(3);
   });
 
+  test("that is hidden hides the terminal in it", () => {
+    const document = Object.assign(new EventTarget(), { visibilityState: "hidden" });
+    vi.stubGlobal("document", document);
+    const { addon, environment } = makeAddon();
+    addon.connect({ sandboxId: "s" });
+    environment.socket.ready();
+    document.visibilityState = "visible";
+    document.dispatchEvent(new Event("visibilitychange"));
+    addon.setVisible(false);
+
+    expect(environment.socket.messages("view").map(({ visible }) => visible)).toEqual([
+      false,
+      true,
+      false,
+    ]);
+  });
+
   test("has sockets, timers, a clock and chance of its own", async () => {
     const opened: string[] = [];
     vi.stubGlobal(

@@ -761,4 +761,14 @@ describe("liveness", () => {
     scene.environment.advance(10);
     expect(scene.connection.state).toBe("reconnecting");
   });
+
+  test("a page whose timers are always late notices a deaf socket all the same", () => {
+    const scene = new Scene();
+    scene.connect();
+    for (let minute = 0; minute < 3; minute += 1) {
+      scene.environment.sleep(60);
+    }
+
+    expect(scene.connection.state).toBe("reconnecting");
+  });
 });
