@@ -101,18 +101,24 @@ class Ending:
         self._find = find
         self._done: Callable[[], None] | None = done
         self._kills = 0
-        if grace > 0:
-            self._send(signal.SIGHUP)
-            if politely:
-                loop.call_later(grace / 2, self._terminate)
-            else:
-                self._send(signal.SIGTERM)
-            # A stopped process acts on neither until it goes on.
-            self._send(signal.SIGCONT)
-            loop.call_later(grace, self._kill)
-            self._look()
-        else:
+        self._grace = grace
+        self._politely = politely
+
+    def begin(self) -> None:
+        """Send the first signals; `done` may be called at once."""
+        grace, loop = self._grace, self._loop
+        if grace <= 0:
             self._kill()
+            return
+        self._send(signal.SIGHUP)
+        if self._politely:
+            loop.call_later(grace / 2, self._terminate)
+        else:
+            self._send(signal.SIGTERM)
+        # A stopped process acts on neither until it goes on.
+        self._send(signal.SIGCONT)
+        loop.call_later(grace, self._kill)
+        self._look()
 
     def _send(self, number: int) -> bool:
         members = self._find()

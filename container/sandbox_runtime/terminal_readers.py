@@ -99,7 +99,7 @@ class Viewer:
         if data:
             self._send(data, replay.offset)
         self.tell(Live())
-        terminal.readers.append(self)
+        terminal.read_by(self)
         self.pump()
 
     def tell(self, record: Record) -> None:
@@ -136,6 +136,7 @@ class Viewer:
                 Exited(
                     exit_code=self._terminal.exit_code or 0,
                     signal=self._terminal.signal,
+                    reason=self._terminal.info().reason,
                     offset=log.end,
                 )
             )
@@ -265,7 +266,7 @@ class OutputStream:
         self.on_end: Callable[[], None] | None = None
         """Called once when the last word is said."""
         exchange.on_writable = self._writable
-        terminal.readers.append(self)
+        terminal.read_by(self)
 
     def _writable(self) -> None:
         self.pump()

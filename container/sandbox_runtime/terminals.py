@@ -46,7 +46,7 @@ from sandbox_runtime.replay import TerminalLog, without_queries
 from sandbox_runtime.spawn import check_folder, overlay, program_name, shown, spawn
 from sandbox_runtime.terminal_members import VARIABLE, Ending, find_members
 from sandbox_runtime.terminal_readers import OutputStream, Viewer
-from sandbox_runtime.viewers import Sizes, may_read, next_stall
+from sandbox_runtime.viewers import WINDOW, Flow, Sizes, may_read, next_stall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ class Terminal:
         self.log = TerminalLog(*size, size=buffer_size)
         self.sizes = Sizes(size)
         self.readers: list[Viewer | OutputStream] = []
+        # Stands for the first reader while its creator may be about to connect one.
+        self._until_viewed: Flow | None = Flow(WINDOW)
         self.waiters: list[Callable[[], None]] = []
         """Called once when the terminal has ended."""
         self.finished = False
@@ -225,6 +227,9 @@ class Terminal:
         self.log.feed(data)
         self._mark(begin)
         if not self.readers:
+            if self._until_viewed is not None:
+                self._until_viewed.sent(len(data), self.log.end, time.monotonic())
+                self.check_pace()
             return
         if not self._joining:
             self._joining_from = begin
@@ -274,6 +279,8 @@ class Terminal:
             return
         now = time.monotonic()
         flows = [each.flow for each in self.readers]
+        if self._until_viewed is not None:
+            flows.append(self._until_viewed)
         wanted = may_read(flows, now)
         if wanted != self._is_reading:
             self._is_reading = wanted
@@ -376,6 +383,12 @@ class Terminal:
         for each in self.readers:
             each.tell_size(size)
 
+    def read_by(self, reader: Viewer | OutputStream) -> None:
+        """Offer a reader all output from now on."""
+        self._until_viewed = None
+        self.readers.append(reader)
+        self.check_pace()
+
     def viewer_left(self, viewer: Viewer) -> None:
         """Go on without a viewer."""
         if viewer in self.readers:
@@ -399,6 +412,7 @@ class Terminal:
             self._ending = Ending(
                 self.table.loop, self._members, grace, politely=politely, done=self._all_ended
             )
+            self._ending.begin()
 
     def _members(self) -> list[int]:
         found = find_members(self._session_leader, self.terminal_id)
@@ -656,7 +670,7 @@ class Terminals:
             lines=list(screen.lines),
             cursor_col=screen.cursor[0],
             cursor_row=screen.cursor[1],
-            is_cursor_visible=screen.is_cursor_visible,
+            is_cursor_visible=bool(screen.modes["cursor_visible"]),
             is_alternate=screen.is_alternate,
         )
 

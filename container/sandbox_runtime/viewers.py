@@ -68,7 +68,7 @@ class Flow:
         return (
             self.is_visible
             and not self.is_choked
-            and (self._full_since is None or now - self._full_since < STALL)
+            and (self._full_since is None or now < self._full_since + STALL)
         )
 
     def stalls_at(self, now: float) -> float | None:
