@@ -410,7 +410,6 @@ export class TerminalConnection {
     if (this.#attempt !== undefined) {
       this.#drop(this.#attempt);
     }
-    this.#queue.clear();
     this.#setState("disconnected", error);
   }
 

@@ -30,12 +30,8 @@ export class InputQueue {
   /** All that was kept, in order; the queue is empty afterwards. */
   take(): Uint8Array<ArrayBuffer>[] {
     const frames = this.#frames;
-    this.clear();
-    return frames;
-  }
-
-  clear(): void {
     this.#frames = [];
     this.#bytes = 0;
+    return frames;
   }
 }
