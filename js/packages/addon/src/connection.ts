@@ -3,8 +3,9 @@
  *
  *     connecting -> connected -> reconnecting -> connecting -> ... -> disconnected
  *
- * "reconnecting" is the wait before the next attempt.  "disconnected" is the end: asked for, the program exited, the terminal is gone, or given up.  It
- * is reached whatever the server does; no socket event can leave "connected" standing on a dead one.
+ * "reconnecting" is the wait before the next attempt.  "disconnected" is the end: asked for, the
+ * program exited, the terminal is gone, or given up.  No socket event, and no silence, can leave
+ * "connected" standing on a dead socket.
  */
 
 import { Acknowledgement } from "./acknowledgement.js";
@@ -30,6 +31,9 @@ import { judgeClose, Retries, type Verdict } from "./retry.js";
 export const OPEN_SECONDS = 20;
 /** How long an open socket may take to be ready: the server may have to start a sandbox. */
 export const READY_SECONDS = 60;
+/** More than this waits to be drawn only when the server ignores acknowledgements; xterm.js throws
+ * output away past 50 MB. */
+export const UNDRAWN_BYTES = 32 * 1024 * 1024;
 
 export type ConnectionState = "disconnected" | "connecting" | "connected" | "reconnecting";
 
@@ -312,17 +316,14 @@ export class TerminalConnection {
         if (event.kind === "screen" || attempt.cursor === undefined) {
           this.#drawing.reset();
         }
-        this.#drawing.draw(event.data, true, (bytes) => acknowledgement.drawn(bytes));
-        this.#cursor = event.cursor;
+        this.#draw(event, acknowledgement, true);
         break;
       case "screen":
         this.#drawing.reset();
-        this.#drawing.draw(event.data, true, (bytes) => acknowledgement.drawn(bytes));
-        this.#cursor = event.cursor;
+        this.#draw(event, acknowledgement, true);
         break;
       case "chunk":
-        this.#drawing.draw(event.data, false, (bytes) => acknowledgement.drawn(bytes));
-        this.#cursor = event.cursor;
+        this.#draw(event, acknowledgement, false);
         break;
       case "size":
         this.#impose(event);
@@ -361,6 +362,18 @@ export class TerminalConnection {
       attempt.socket?.send(frame);
     }
     this.#setState("connected");
+  }
+
+  #draw(
+    event: { readonly cursor: string; readonly data: Uint8Array },
+    acknowledgement: Acknowledgement,
+    isMuted: boolean,
+  ): void {
+    if (this.#drawing.waitingBytes + event.data.length > UNDRAWN_BYTES) {
+      throw new ProtocolError("The server sent more than can be drawn.");
+    }
+    this.#drawing.draw(event.data, isMuted, (bytes) => acknowledgement.drawn(bytes));
+    this.#cursor = event.cursor;
   }
 
   /** Take the size that another viewer decided, without asking for it ourselves. */

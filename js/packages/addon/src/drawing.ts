@@ -30,6 +30,7 @@ interface Pending {
 export class Drawing {
   readonly #screen: Screen;
   readonly #pending: Pending[] = [];
+  #waitingBytes = 0;
 
   constructor(screen: Screen) {
     this.#screen = screen;
@@ -40,9 +41,9 @@ export class Drawing {
     return this.#pending[0]?.isMuted ?? false;
   }
 
-  /** Whether nothing waits to be drawn. */
-  get isIdle(): boolean {
-    return this.#pending.length === 0;
+  /** How much waits to be drawn. */
+  get waitingBytes(): number {
+    return this.#waitingBytes;
   }
 
   /** Wipe the screen, its modes and scrollback, after what waits. */
@@ -60,8 +61,10 @@ export class Drawing {
 
   #write(data: string | Uint8Array, isMuted: boolean, onDrawn: () => void): void {
     this.#pending.push({ isMuted });
+    this.#waitingBytes += data.length;
     this.#screen.write(data, () => {
       this.#pending.shift();
+      this.#waitingBytes -= data.length;
       onDrawn();
     });
   }

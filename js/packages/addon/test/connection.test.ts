@@ -333,6 +333,22 @@ describe("a server that breaks the protocol", () => {
     expect(scene.changes.at(-1)?.code).toBe("PROTOCOL_ERROR");
   });
 
+  test("a flood that ignores acknowledgements", () => {
+    const scene = new Scene();
+    const socket = scene.connect("c0");
+    const chunk = new Uint8Array(8 * 1024 * 1024);
+    for (let sent = 1; sent <= 5; sent += 1) {
+      socket.chunk(`c${sent}`, chunk);
+    }
+
+    expect(scene.changes.at(-1)).toEqual({ state: "reconnecting", code: "PROTOCOL_ERROR" });
+    scene.screen.draw();
+    scene.retry().ready();
+    expect(scene.cursors).toEqual([undefined, "c4"]);
+    scene.socket.replay("exact", "c5", chunk);
+    expect(scene.connection.state).toBe("connected");
+  });
+
   test("an unknown type of message is passed over", () => {
     const scene = new Scene();
     scene.connect().text({ type: "weather", sky: "clear" });
