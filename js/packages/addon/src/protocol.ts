@@ -12,7 +12,8 @@ export const ACKNOWLEDGE_EVERY = 64 * 1024;
 export const INPUT_FRAME_BYTES = 64 * 1024;
 
 const MAX_TEXT_LENGTH = 64 * 1024;
-const MAX_BINARY_BYTES = 16 * 1024 * 1024;
+// A replay holds at most a terminal's whole log, which is 16 MiB and a little more at the most.
+const MAX_BINARY_BYTES = 20 * 1024 * 1024;
 const MAX_CURSOR_LENGTH = 4096;
 const MAX_DIMENSION = 65535;
 

@@ -21,6 +21,9 @@ export type Verdict =
   /** As "refused", but only the cursor was wrong. */
   | "cursor refused";
 
+// The server's own trouble, which may pass.
+const PASSING = new Set(["RPC_TRANSPORT_ERROR", "OPERATION_INTERRUPTED", "INTERNAL_ERROR"]);
+
 /** What a close of the socket means, after the last error that the server had told of. */
 export function judgeClose(closeCode: number, errorCode: string | undefined): Verdict {
   switch (closeCode) {
@@ -30,7 +33,7 @@ export function judgeClose(closeCode: number, errorCode: string | undefined): Ve
       if (errorCode === "INVALID_TERMINAL_CURSOR") {
         return "cursor refused";
       }
-      return errorCode === undefined ? "refused" : "final";
+      return errorCode === undefined || PASSING.has(errorCode) ? "refused" : "final";
     case 1002: // protocol error, unacceptable data, inconsistent data, and a missing extension
     case 1003:
     case 1007:

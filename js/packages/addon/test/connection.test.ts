@@ -147,6 +147,15 @@ describe("what is not tried again", () => {
     ]);
   });
 
+  test("but not trouble of the server's own, which may pass", () => {
+    const scene = new Scene();
+    const socket = scene.connect();
+    socket.text({ type: "error", message: "cut", code: "RPC_TRANSPORT_ERROR" });
+    socket.serverCloses(1011);
+
+    expect(scene.changes.at(-1)).toEqual({ state: "reconnecting", code: "RPC_TRANSPORT_ERROR" });
+  });
+
   test("an error that the connection survived says nothing about a later close", () => {
     const scene = new Scene();
     const socket = scene.connect();
