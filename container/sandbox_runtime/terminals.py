@@ -131,7 +131,7 @@ class Terminal:
         self._argv = shown(argv)
         self._cwd = cwd
         self._is_shell = _is_shell(argv)
-        self._reason: str | None = None
+        self.reason: str | None = None
         self._created_at = time.time()
         self._ended_at: float | None = None
         self._master = self._slave = -1
@@ -165,7 +165,7 @@ class Terminal:
 
     def info(self, *, existing: bool = False) -> TerminalInfo:
         """Return what is known."""
-        stopped = self.finished and self._reason == "stopped"
+        stopped = self.finished and self.reason == "stopped"
         error = ProcessAbortedError(self.terminal_id) if stopped else None
         cols, rows = self.sizes.size
         return TerminalInfo(
@@ -176,7 +176,7 @@ class Terminal:
             status="error" if stopped else "exited" if self.finished else "running",
             exit_code=self.exit_code if self.finished else None,
             signal=self.signal if self.finished else None,
-            reason=self._reason if self.finished else None,
+            reason=self.reason if self.finished else None,
             error_code=error.code if error else None,
             error_message=error.message if error else None,
             cols=cols,
@@ -407,7 +407,7 @@ class Terminal:
     def terminate(self, grace: float, reason: str = "terminated", *, politely: bool = True) -> None:
         """End the program and all that was started in the terminal."""
         if self.running:
-            self._reason = self._reason or reason
+            self.reason = self.reason or reason
         if self._ending is None or grace <= 0:
             self._ending = Ending(
                 self.table.loop, self._members, grace, politely=politely, done=self._all_ended
@@ -458,7 +458,7 @@ class Terminal:
         self.signal = -code if code < 0 else None
         self.exit_code = 128 - code if code < 0 else code
         if self.signal == signal.SIGKILL and self.table.memory_events.explains_kill():
-            self._reason = "memory_limit"
+            self.reason = "memory_limit"
         if self._ending is None:
             self._session_leader = None
         self.check_foreground()

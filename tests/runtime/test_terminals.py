@@ -28,11 +28,9 @@ from sandbox_kernel.wire import terminal as wire
 from sandbox_kernel.wire.operations import TerminalInfo
 from sandbox_runtime.terminals import ENDED_KEPT
 from tests.support.runtime_child import Client, RuntimeChild
-from tests.support.terminal_channel import TerminalChannel
+from tests.support.terminal_channel import PROMPT, TerminalChannel, run_in_foreground
 
 BASH = ["bash", "--norc", "--noprofile"]
-PROMPT = b"\x1b[?2004h"
-"""What bash writes when it begins to read a line."""
 
 
 @pytest.fixture
@@ -294,22 +292,18 @@ def test_unknown_and_stale_terminals(client: Client) -> None:
 def test_ctrl_c_ctrl_z_fg_and_bg(terminal: Create) -> None:
     """The keys reach the job in the foreground, not the shell."""
     view = terminal()
-    view.read_until(PROMPT)
-    view.type(b"sleep 100\r")
-    view.read_until(b"\x1b[?2004l")
+    run_in_foreground(view, b"sleep 100")
     view.type(b"\x03")
     view.read_until(PROMPT)
     view.type(b"echo code $?\r")
     view.read_until(b"code 130")
 
-    view.read_until(PROMPT)
-    view.type(b"sleep 101\r")
-    view.read_until(b"\x1b[?2004l")
+    run_in_foreground(view, b"sleep 101")
     view.type(b"\x1a")
     view.read_until(b"Stopped")
     view.read_until(PROMPT)
     view.type(b"bg\r")
-    view.read_until(b"sleep 101 &")
+    view.read_until(b"&")
     view.type(b"jobs\r")
     view.read_until(b"Running")
     view.type(b"kill %1; fg; echo over$((1))\r")
@@ -318,13 +312,20 @@ def test_ctrl_c_ctrl_z_fg_and_bg(terminal: Create) -> None:
 
 def test_resize_is_told_to_programs(client: Client, terminal: Create) -> None:
     """By SIGWINCH; the same size again is none."""
-    script = "trap 'echo WINCH $(stty size)' WINCH; echo up; while :; do sleep .05; done"
-    view = terminal(["bash", "-c", script])
+    code = (
+        "import os, signal\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH]); print('up', flush=True)\n"
+        "while signal.sigwait([signal.SIGWINCH]):\n"
+        "    size = os.get_terminal_size(); print('WINCH', size.lines, size.columns, flush=True)"
+    )
+    view = terminal([sys.executable, "-c", code])
     view.read_until(b"up")
     view.resize(101, 37)
     view.read_until(b"WINCH 37 101")
 
     view.resize(101, 37)
+    view.resize(0, 0)
+    view.wait_for(wire.ChannelFailed)  # so all that came before it was taken
     client.call("terminal.resize", terminal_id=view.info.terminal_id, cols=90, rows=30)
     assert b"WINCH 37 101" not in view.read_until(b"WINCH 30 90")
     info = client.call("terminal.get", terminal_id=view.info.terminal_id)
@@ -334,9 +335,7 @@ def test_resize_is_told_to_programs(client: Client, terminal: Create) -> None:
 def test_interrupt_reaches_the_foreground(client: Client, terminal: Create) -> None:
     """The job's group under job control; the shell goes on with its prompt."""
     view = terminal()
-    view.type(b"sleep 100; echo not reached$((1))\r")
-    view.read_until(b"reached$((1))")
-    wait_until(lambda: client.call("runtime.health").busy != [])
+    run_in_foreground(view, b"sleep 100", then=b"; echo not reached$((1))")
     began = time.monotonic()
 
     client.call("terminal.interrupt", terminal_id=view.info.terminal_id)
@@ -350,8 +349,9 @@ def test_interrupt_reaches_the_foreground(client: Client, terminal: Create) -> N
 def test_interrupt_reaches_a_program_in_raw_mode(client: Client, terminal: Create) -> None:
     """Which has switched the interrupt character off."""
     code = (
-        "import time, tty; tty.setraw(0); print('up', flush=True)\n"
-        "try: time.sleep(60)\nexcept KeyboardInterrupt: print('interrupted')"
+        "import time, tty; tty.setraw(0)\n"
+        "try: print('up', flush=True); time.sleep(60)\n"
+        "except KeyboardInterrupt: print('interrupted')"
     )
     view = terminal([sys.executable, "-c", code])
     view.read_until(b"up")
@@ -436,8 +436,8 @@ def test_ctrl_d_ends_what_reads(client: Client, terminal: Create) -> None:
     """First the program, then the shell; nothing defunct is left."""
     view = terminal()
     view.read_until(PROMPT)
-    view.type(b"cat\r")
-    view.read_until(b"\x1b[?2004l")
+    view.type(b"true\r")
+    run_in_foreground(view, b"cat")
     view.type(b"abc\n")
     view.read_until(b"abc\r\nabc")
     view.type(b"\x04")

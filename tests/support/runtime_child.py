@@ -129,7 +129,11 @@ class Client:
     def __init__(self, path: str, token: str = TOKEN) -> None:
         self.protocol = ClientConnection()
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(path)
+        try:
+            self.socket.connect(path)
+        except OSError:
+            self.socket.close()
+            raise
         self.events: list[Any] = []
         self.send(self.protocol.hello(token, "test"))
         self.operations: dict[int, str] = {}

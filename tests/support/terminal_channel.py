@@ -11,7 +11,10 @@ from sandbox_kernel.wire.record import Record
 from sandbox_kernel.wire.rpc import ChannelFrame, FrameKind
 from tests.support.runtime_child import DEADLINE, Client
 
-__all__ = ["TerminalChannel"]
+__all__ = ["PROMPT", "TerminalChannel", "run_in_foreground"]
+
+PROMPT = b"\x1b[?2004h"
+"""What bash writes when it begins to read a line."""
 
 
 class TerminalChannel:
@@ -101,3 +104,13 @@ class TerminalChannel:
                 self.step(period)
         except TimeoutError:
             return
+
+
+def run_in_foreground(view: TerminalChannel, command: bytes, then: bytes = b"") -> None:
+    """Type a command at a shell's prompt, and wait until it has the foreground.
+
+    Keys that come while the shell is still preparing it go to nobody.
+    """
+    view.read_until(PROMPT)
+    view.type(b"sh -c 'echo begun$((1)); exec %s'%s\r" % (command, then))
+    view.read_until(b"begun1\r\n")
