@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from sandbox_kernel.client.options import SandboxOptions
     from sandbox_kernel.client.process import ExecResult, Process, ProcessExit, ProcessOutput
     from sandbox_kernel.client.sandbox import Sandbox, get_sandbox, list_sandboxes
+    from sandbox_kernel.client.terminal import (
+        Terminal,
+        TerminalEnd,
+        TerminalExit,
+        TerminalFailure,
+        TerminalOutput,
+        TerminalSnapshot,
+        TerminalTruncated,
+        TerminalView,
+    )
     from sandbox_kernel.engines.base import FolderMode, Limits, SandboxSpec
     from sandbox_kernel.errors import SandboxError
     from sandbox_kernel.manager.manager import Manager, SandboxInfo
@@ -38,6 +48,14 @@ __all__ = [
     "SandboxOptions",
     "SandboxSpec",
     "Settings",
+    "Terminal",
+    "TerminalEnd",
+    "TerminalExit",
+    "TerminalFailure",
+    "TerminalOutput",
+    "TerminalSnapshot",
+    "TerminalTruncated",
+    "TerminalView",
     "get_sandbox",
     "list_sandboxes",
     "load_settings",
@@ -58,6 +76,14 @@ _HOMES = {
     "SandboxOptions": "client.options",
     "SandboxSpec": "engines.base",
     "Settings": "manager.settings",
+    "Terminal": "client.terminal",
+    "TerminalEnd": "client.terminal",
+    "TerminalExit": "client.terminal",
+    "TerminalFailure": "client.terminal",
+    "TerminalOutput": "client.terminal",
+    "TerminalSnapshot": "client.terminal",
+    "TerminalTruncated": "client.terminal",
+    "TerminalView": "client.terminal",
     "get_sandbox": "client.sandbox",
     "list_sandboxes": "client.sandbox",
     "load_settings": "manager.settings",

@@ -44,6 +44,7 @@
         +-- InvalidTerminalCwdError
         +-- InvalidTerminalCursorError
         +-- TerminalControlError
+        +-- TerminalWaitTimeoutError
 
 Every class has a stable ``code`` that travels on the wire; an unknown code of a newer peer becomes
 `SandboxError` with that code kept.  The codes and HTTP statuses follow the Sandbox SDK's table.
@@ -96,6 +97,7 @@ __all__ = [
     "StorageFullError",
     "TerminalControlError",
     "TerminalNotFoundError",
+    "TerminalWaitTimeoutError",
     "TransportError",
     "UnauthorizedError",
     "ValidationFailedError",
@@ -721,4 +723,18 @@ class TerminalControlError(OperationError):
         super().__init__(
             f"Cannot {action} terminal {terminal_id[:80]!r}: {reason}.",
             context={"terminal_id": terminal_id[:80], "action": action, "reason": reason},
+        )
+
+
+class TerminalWaitTimeoutError(OperationError):
+    """The wait ended; the terminal goes on."""
+
+    code = "TERMINAL_WAIT_TIMEOUT"
+    http_status = 408
+
+    def __init__(self, terminal_id: str, timeout: float) -> None:
+        super().__init__(
+            f"Terminal {terminal_id[:80]!r} had not ended after {timeout:g} s; it goes on.",
+            hint="Wait again, or end it with terminate().",
+            context={"terminal_id": terminal_id[:80], "timeout": timeout},
         )

@@ -1,8 +1,9 @@
 """The names of `sandbox_kernel` for code without an event loop, and for notebooks with one.
 
 Each method here does what the method of the same name and parameters of the asynchronous class
-does, and blocks until it is done.  One thread with an event loop serves the whole process, so these
-functions also work where a loop is running already, as in a notebook.
+does, and blocks until it is done.  What passes messages as they come (`Sandbox.terminal`,
+`Terminal.connect`, `Terminal.view`) has no blocking form.  One thread with an event loop serves the
+whole process, so these functions also work where a loop is running already, as in a notebook.
 
 >>> from sandbox_kernel.sync import get_sandbox
 >>> with get_sandbox("my-sandbox") as sandbox:   # doctest: +SKIP
@@ -24,9 +25,19 @@ from sandbox_kernel.client.options import SandboxOptions
 from sandbox_kernel.client.process import ExecResult, ProcessExit, ProcessOutput
 from sandbox_kernel.client.process import Process as AsyncProcess
 from sandbox_kernel.client.sandbox import Sandbox as AsyncSandbox
+from sandbox_kernel.client.terminal import Terminal as AsyncTerminal
+from sandbox_kernel.client.terminal import (
+    TerminalEnd,
+    TerminalExit,
+    TerminalFailure,
+    TerminalOutput,
+    TerminalSnapshot,
+    TerminalTruncated,
+)
 from sandbox_kernel.manager.manager import Manager, SandboxInfo
 
 if TYPE_CHECKING:
+    from sandbox_kernel.widget.terminal_widget import TerminalWidget
     from sandbox_kernel.wire.operations import Health
 
 __all__ = [
@@ -36,6 +47,13 @@ __all__ = [
     "ProcessOutput",
     "Sandbox",
     "SandboxInfo",
+    "Terminal",
+    "TerminalEnd",
+    "TerminalExit",
+    "TerminalFailure",
+    "TerminalOutput",
+    "TerminalSnapshot",
+    "TerminalTruncated",
     "get_sandbox",
     "list_sandboxes",
 ]
@@ -43,6 +61,7 @@ __all__ = [
 T = TypeVar("T")
 
 _MAX_OUTPUT = 256 << 20
+_TERMINAL_BUFFER = 1 << 20
 
 
 class _LoopThread:
@@ -174,6 +193,120 @@ class Process:
         return _thread.run(self._process.wait_for_exit(timeout=timeout))
 
 
+class Terminal:
+    """A handle on one terminal; see `sandbox_kernel.Terminal`."""
+
+    def __init__(self, terminal: AsyncTerminal) -> None:
+        self._terminal = terminal
+
+    def __repr__(self) -> str:
+        return repr(self._terminal)
+
+    @property
+    def id(self) -> str:
+        """Names the terminal within its sandbox; never that of another one."""
+        return self._terminal.id
+
+    @property
+    def pid(self) -> int:
+        """The process id of its program, as programs in the sandbox see it."""
+        return self._terminal.pid
+
+    @property
+    def argv(self) -> list[str]:
+        """The command."""
+        return self._terminal.argv
+
+    @property
+    def cwd(self) -> str:
+        """The folder it was started in."""
+        return self._terminal.cwd
+
+    @property
+    def session(self) -> str | None:
+        """The session it belongs to, if `sandbox_kernel.Sandbox.terminal` made it."""
+        return self._terminal.session
+
+    @property
+    def status(self) -> str:
+        """As of the last answer: ``running``, ``exited`` or ``error``."""
+        return self._terminal.status
+
+    @property
+    def cols(self) -> int:
+        """Columns, as of the last answer."""
+        return self._terminal.cols
+
+    @property
+    def rows(self) -> int:
+        """Rows, as of the last answer."""
+        return self._terminal.rows
+
+    @property
+    def title(self) -> str:
+        """As its program set it, as of the last answer."""
+        return self._terminal.title
+
+    @property
+    def created_at(self) -> float:
+        """When it was made, in seconds since the epoch."""
+        return self._terminal.created_at
+
+    @property
+    def cursor(self) -> str:
+        """The end of its output, as of the last answer."""
+        return self._terminal.cursor
+
+    @property
+    def exit(self) -> TerminalExit | None:
+        """How it ended, as of the last answer; None while it runs."""
+        return self._terminal.exit
+
+    def refresh(self) -> Terminal:
+        """Ask for the present state, and return this handle."""
+        _thread.run(self._terminal.refresh())
+        return self
+
+    def get_snapshot(self) -> TerminalSnapshot:
+        """Return its state and what its screen shows now."""
+        return _thread.run(self._terminal.get_snapshot())
+
+    def write(self, data: bytes | str) -> None:
+        """Type into the terminal; returns when its program can read all of it."""
+        _thread.run(self._terminal.write(data))
+
+    def resize(self, cols: int, rows: int) -> None:
+        """Set its size; holds until a viewer decides otherwise."""
+        _thread.run(self._terminal.resize(cols, rows))
+
+    def output(
+        self, *, since: str | None = None, replay: bool = True, follow: bool = False
+    ) -> Iterator[TerminalOutput | TerminalEnd | TerminalTruncated]:
+        """Iterate over what came to the terminal; see `sandbox_kernel.Terminal.output`."""
+        events = self._terminal.output(since=since, replay=replay, follow=follow)
+        try:
+            while (event := _thread.run(_next(events.__anext__))) is not None:
+                yield event
+        finally:
+            _thread.run(events.aclose())
+
+    def wait_for_exit(self, *, timeout: float | None = None) -> TerminalExit:
+        """Wait until the terminal has ended; see `sandbox_kernel.Terminal.wait_for_exit`."""
+        return _thread.run(self._terminal.wait_for_exit(timeout=timeout))
+
+    def interrupt(self) -> None:
+        """Interrupt what runs in the foreground, as Ctrl-C does."""
+        _thread.run(self._terminal.interrupt())
+
+    def terminate(self, *, grace: float = 1.0) -> TerminalExit:
+        """End the terminal and all that was started in it, and return how it ended."""
+        return _thread.run(self._terminal.terminate(grace=grace))
+
+    def widget(self, **options: Any) -> TerminalWidget:
+        """Return a widget that shows it in a cell; see `sandbox_kernel.widget.TerminalWidget`."""
+        return self._terminal.widget(**options)
+
+
 class Sandbox:
     """One sandbox; see `sandbox_kernel.Sandbox`."""
 
@@ -281,6 +414,41 @@ class Sandbox:
         """Return the processes of the present container, running ones first.  Starts nothing."""
         return [Process(each) for each in _thread.run(self._sandbox.list_processes())]
 
+    def create_terminal(
+        self,
+        argv: Sequence[str] | None = None,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        cols: int = 80,
+        rows: int = 24,
+        buffer_size: int = _TERMINAL_BUFFER,
+        terminal_id: str | None = None,
+    ) -> Terminal:
+        """Start a command on a terminal; see `sandbox_kernel.Sandbox.create_terminal`."""
+        return Terminal(
+            _thread.run(
+                self._sandbox.create_terminal(
+                    argv,
+                    cwd=cwd,
+                    env=env,
+                    cols=cols,
+                    rows=rows,
+                    buffer_size=buffer_size,
+                    terminal_id=terminal_id,
+                )
+            )
+        )
+
+    def get_terminal(self, terminal_id: str) -> Terminal | None:
+        """Return a handle on a terminal, or None.  Starts nothing."""
+        terminal = _thread.run(self._sandbox.get_terminal(terminal_id))
+        return None if terminal is None else Terminal(terminal)
+
+    def list_terminals(self) -> list[Terminal]:
+        """Return the terminals of the present container, running ones first.  Starts nothing."""
+        return [Terminal(each) for each in _thread.run(self._sandbox.list_terminals())]
+
     def close(self) -> None:
         """Close this handle's connection; the sandbox runs on and the handle can be used again."""
         _thread.run(self._sandbox.aclose())
@@ -297,9 +465,7 @@ class Sandbox:
         self.close()
 
 
-async def _next(
-    take: Callable[[], Coroutine[Any, Any, ProcessOutput | ProcessExit]],
-) -> ProcessOutput | ProcessExit | None:
+async def _next(take: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
     try:
         return await take()
     except StopAsyncIteration:

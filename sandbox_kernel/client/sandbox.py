@@ -22,14 +22,20 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast
 
 from sandbox_kernel.client.options import SandboxOptions, spec_changes
 from sandbox_kernel.client.process import ExecResult, Process, ProcessDoor, ProcessExit
+from sandbox_kernel.client.terminal import Terminal, TerminalDoor
+from sandbox_kernel.client.terminal_protocol import Acknowledged, Dialect, Stable
+from sandbox_kernel.client.terminal_socket import refused, serve, socket_of
 from sandbox_kernel.errors import (
     CommandTimeoutError,
     ContainerUnavailableError,
     InvalidCommandError,
+    InvalidTerminalCursorError,
     ProcessNotFoundError,
     SandboxError,
     StaleProcessHandleError,
+    StaleTerminalHandleError,
     StdinClosedError,
+    TerminalNotFoundError,
     UnauthorizedError,
 )
 from sandbox_kernel.manager.identity import check_sandbox_id
@@ -37,6 +43,7 @@ from sandbox_kernel.manager.manager import Manager, Running, SandboxInfo
 from sandbox_kernel.manager.settings import data_folder
 from sandbox_kernel.transports.rpc import RpcTransport
 from sandbox_kernel.wire.operations import (
+    CreateTerminalRequest,
     Empty,
     ExecRequest,
     Health,
@@ -45,11 +52,18 @@ from sandbox_kernel.wire.operations import (
     ProcessList,
     ProcessRequest,
     StartProcessRequest,
+    TerminalInfo,
+    TerminalList,
+    TerminalRequest,
 )
 from sandbox_kernel.wire.operations import ExecResult as WireExecResult
+from sandbox_kernel.wire.terminal import check_size, cursor_owner
 
 if TYPE_CHECKING:
-    from sandbox_kernel.transports.base import EventStream
+    from contextlib import AbstractAsyncContextManager
+
+    from sandbox_kernel.client.terminal_socket import Socket, WebSocketHandler
+    from sandbox_kernel.transports.base import Channel, EventStream
     from sandbox_kernel.wire.record import Record
 
 __all__ = ["Sandbox", "get_sandbox", "list_sandboxes"]
@@ -72,6 +86,8 @@ _INPUT_AT_ONCE = 8 << 20
 """Input up to this size travels with the command; more of it follows in pieces."""
 
 _KEPT_IN_ERROR = 64 << 10
+
+_TERMINAL_BUFFER = 1 << 20
 
 
 def get_sandbox(
@@ -128,8 +144,9 @@ class Sandbox:
     """One sandbox; get it from `get_sandbox`.
 
     Operations start the sandbox when it does not run; looking it up, listing, and using the handle
-    of a process never do.  Calls may run at the same time.  Closing a handle (``async with``, or
-    `aclose`) closes a connection and nothing else; handles that are dropped close it themselves.
+    of a process or a terminal never do.  Calls may run at the same time.  Closing a handle
+    (``async with``, or `aclose`) closes a connection and nothing else; handles that are dropped
+    close it themselves.
     """
 
     def __init__(
@@ -341,6 +358,176 @@ class Sandbox:
             return []
         return [self._process(info) for info in cast("ProcessList", listed).processes]
 
+    # --- terminals ---
+
+    async def create_terminal(
+        self,
+        argv: Sequence[str] | None = None,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        cols: int = 80,
+        rows: int = 24,
+        buffer_size: int = _TERMINAL_BUFFER,
+        terminal_id: str | None = None,
+    ) -> Terminal:
+        """Start a command on a terminal of its own, and return a handle on it.
+
+        There is no shell in between.  The terminal goes on when everybody has left it; the sandbox
+        sleeps all the same once nothing but its shell is there.
+
+        Parameters
+        ----------
+        argv : sequence of str, optional
+            Program and arguments; by default the sandbox's shell.
+        cwd, env
+            As for `exec`.
+        cols, rows : int
+            Its size, 1 to 65535; known before the program starts.
+        buffer_size : int
+            Bytes of output that are kept for exact replay.
+        terminal_id : str, optional
+            A name to find it by; by default one is made that never comes again.
+
+        Raises
+        ------
+        CommandNotFoundError, CommandPermissionDeniedError, InvalidCommandError
+            The command cannot be run.
+        InvalidTerminalCwdError, InvalidProcessEnvironmentError
+            The folder or a name in `env` cannot be used.
+        """
+        check_size(cols, rows)
+        request = CreateTerminalRequest(
+            argv=None if argv is None else _argv(argv),
+            cwd=cwd,
+            env=dict(env or {}),
+            cols=cols,
+            rows=rows,
+            buffer_size=buffer_size,
+            terminal_id=terminal_id,
+        )
+        created = await self._taken(lambda transport: transport.call("terminal.create", request))
+        return self._terminal(cast("TerminalInfo", created))
+
+    async def get_terminal(self, terminal_id: str) -> Terminal | None:
+        """Return a handle on a terminal, or None if this container knows none.  Starts nothing."""
+        try:
+            info = await self._asked("terminal.get", TerminalRequest(terminal_id=terminal_id))
+        except TerminalNotFoundError:
+            return None
+        return None if info is None else self._terminal(cast("TerminalInfo", info))
+
+    async def list_terminals(self) -> list[Terminal]:
+        """Return the terminals of the present container, running ones first.  Starts nothing."""
+        listed = await self._asked("terminal.list", Empty())
+        if listed is None:
+            return []
+        return [self._terminal(info) for info in cast("TerminalList", listed).terminals]
+
+    async def terminal(
+        self,
+        handler: WebSocketHandler | Socket,
+        *,
+        session_id: str = "default",
+        cols: int = 80,
+        rows: int = 24,
+        cursor: str | None = None,
+        acknowledged: bool = False,
+        start: bool = True,
+    ) -> None:
+        """Connect a browser's WebSocket to the one terminal of a session.
+
+        Await it in the ``open`` method of a tornado `WebSocketHandler`.  The first browser makes
+        the terminal, with the sandbox's shell; later ones see the same.  From then on the
+        handler's messages are the terminal's, until one of both ends; its own ``on_close`` is still
+        called.  What goes wrong is told to the browser, and the WebSocket closed.
+
+        Parameters
+        ----------
+        handler : tornado.websocket.WebSocketHandler or Socket
+            One whose upgrade is done, or another carrier of its messages.  Who may connect was
+            decided before.
+        session_id : str
+            Names the session.
+        cols, rows : int
+            The browser's size.
+        cursor : str, optional
+            What the browser has drawn already.  It then wants that very terminal: nothing is
+            started, neither a sandbox nor a shell.  Needs `acknowledged`.
+        acknowledged : bool
+            Whether the browser speaks the acknowledged protocol; else it is the stable protocol,
+            whose browsers cannot say that they come again.  After the end of the session's shell
+            such a one gets the last screen, and a new shell when Enter is typed.
+        start : bool
+            Whether a sandbox that does not run is started.
+        """
+        socket = socket_of(handler)
+        dialect = Acknowledged(cursor) if acknowledged else Stable()
+        if cursor is not None and acknowledged:
+            await self._resume_session(socket, dialect, session_id, (cols, rows), cursor)
+        else:
+            await self._serve_session(
+                socket,
+                dialect,
+                CreateTerminalRequest(
+                    session=session_id, find_ended=not acknowledged, cols=cols, rows=rows
+                ),
+                start=start,
+            )
+
+    async def _serve_session(
+        self,
+        socket: Socket,
+        dialect: Dialect,
+        request: CreateTerminalRequest,
+        *,
+        start: bool,
+    ) -> None:
+        if socket.is_closed:
+            return
+        cols, rows, session_id = request.cols, request.rows, request.session
+        try:
+            check_size(cols, rows)
+            if not start and await self._found() is None:
+                raise ContainerUnavailableError(self._id, "it has stopped")
+            made = await self._taken(lambda transport: transport.call("terminal.create", request))
+            info = cast("TerminalInfo", made)
+            viewing = dialect.request(info.terminal_id, cols, rows)
+            channel = await self._terminal_connect("terminal.connect", viewing, info)
+        except SandboxError as error:
+            refused(socket, dialect, error)
+            return
+
+        async def again() -> None:
+            anew = CreateTerminalRequest(session=session_id, cols=cols, rows=rows)
+            await self._serve_session(socket, Stable(), anew, start=True)
+
+        serve(channel, dialect, socket, sandbox_id=self._id, again=again)
+
+    async def _resume_session(
+        self,
+        socket: Socket,
+        dialect: Dialect,
+        session_id: str,
+        size: tuple[int, int],
+        cursor: str,
+    ) -> None:
+        try:
+            check_size(*size)
+            incarnation, terminal_id = cursor_owner(cursor)
+            request = dialect.request(terminal_id, *size)
+            channel = await self._connect_channel(
+                "terminal.connect", request, terminal_id, incarnation
+            )
+        except SandboxError as error:
+            refused(socket, dialect, error)
+            return
+        if cast("TerminalInfo", channel.opening).session != session_id:
+            channel.close()
+            refused(socket, dialect, InvalidTerminalCursorError(terminal_id))
+            return
+        serve(channel, dialect, socket, sandbox_id=self._id)
+
     # --- the connection ---
 
     async def aclose(self) -> None:
@@ -446,32 +633,79 @@ class Sandbox:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.to_thread(work)
 
-    # --- process handles ---
+    # --- handles, which never start anything ---
 
     def _process(self, info: ProcessInfo) -> Process:
         return Process(ProcessDoor(self._process_call, self._process_stream), info)
 
     async def _process_call(self, operation: str, request: Record, info: ProcessInfo) -> Record:
+        stale = StaleProcessHandleError(info.process_id)
+        return await self._handle_call(operation, request, info.incarnation, stale)
+
+    def _process_stream(
+        self, operation: str, request: Record, info: ProcessInfo
+    ) -> AbstractAsyncContextManager[EventStream]:
+        stale = StaleProcessHandleError(info.process_id)
+        return self._handle_stream(operation, request, info.incarnation, stale)
+
+    def _terminal(self, info: TerminalInfo) -> Terminal:
+        door = TerminalDoor(
+            self._terminal_call,
+            self._terminal_stream,
+            self._terminal_connect,
+            sandbox_id=self._id,
+        )
+        return Terminal(door, info)
+
+    async def _terminal_call(self, operation: str, request: Record, info: TerminalInfo) -> Record:
+        stale = StaleTerminalHandleError(info.terminal_id)
+        return await self._handle_call(operation, request, info.incarnation, stale)
+
+    def _terminal_stream(
+        self, operation: str, request: Record, info: TerminalInfo
+    ) -> AbstractAsyncContextManager[EventStream]:
+        stale = StaleTerminalHandleError(info.terminal_id)
+        return self._handle_stream(operation, request, info.incarnation, stale)
+
+    async def _terminal_connect(
+        self, operation: str, request: Record, info: TerminalInfo
+    ) -> Channel:
+        return await self._connect_channel(operation, request, info.terminal_id, info.incarnation)
+
+    async def _connect_channel(
+        self, operation: str, request: Record, terminal_id: str, incarnation: str
+    ) -> Channel:
         transport = await self._found()
         if transport is None:
-            raise StaleProcessHandleError(info.process_id)
+            raise StaleTerminalHandleError(terminal_id)
         try:
-            return await transport.call(operation, request, incarnation=info.incarnation)
+            return await transport.connect(operation, request, incarnation=incarnation)
+        except (ContainerUnavailableError, UnauthorizedError) as error:
+            raise StaleTerminalHandleError(terminal_id) from error
+
+    async def _handle_call(
+        self, operation: str, request: Record, incarnation: str, stale: SandboxError
+    ) -> Record:
+        transport = await self._found()
+        if transport is None:
+            raise stale
+        try:
+            return await transport.call(operation, request, incarnation=incarnation)
         except ContainerUnavailableError as error:
-            raise StaleProcessHandleError(info.process_id) from error
+            raise stale from error
 
     @asynccontextmanager
-    async def _process_stream(
-        self, operation: str, request: Record, info: ProcessInfo
+    async def _handle_stream(
+        self, operation: str, request: Record, incarnation: str, stale: SandboxError
     ) -> AsyncIterator[EventStream]:
         transport = await self._found()
         if transport is None:
-            raise StaleProcessHandleError(info.process_id)
+            raise stale
         try:
-            async with transport.stream(operation, request, incarnation=info.incarnation) as events:
+            async with transport.stream(operation, request, incarnation=incarnation) as events:
                 yield events
         except ContainerUnavailableError as error:
-            raise StaleProcessHandleError(info.process_id) from error
+            raise stale from error
 
 
 class _Collected:

@@ -47,6 +47,7 @@ __all__ = [
     "acknowledge",
     "check_size",
     "control",
+    "cursor_owner",
     "decode_cursor",
     "encode_cursor",
     "event",
@@ -110,10 +111,14 @@ class Size(Record):
 
 
 class Exited(Record):
-    """The program has ended and all of its output was sent; nothing follows."""
+    """The program has ended and all of its output was sent; nothing follows.
+
+    `reason` is why it was ended, where that is known, as in `TerminalInfo`.
+    """
 
     exit_code: int
     signal: int | None = None
+    reason: str | None = None
     offset: int
 
 
@@ -338,6 +343,21 @@ def decode_cursor(cursor: str, incarnation: str, terminal_id: str, end: int) -> 
     if offset > end:
         raise InvalidTerminalCursorError(terminal_id, "lies after its present end")
     return offset
+
+
+def cursor_owner(cursor: str) -> tuple[str, str]:
+    """Return the incarnation and the id of the terminal that a cursor belongs to.
+
+    Raises
+    ------
+    InvalidTerminalCursorError
+        It is malformed.
+    """
+    try:
+        owner, name, _ = _take_apart(cursor)
+    except (_NotBase64, ValueError):
+        raise InvalidTerminalCursorError("", "is malformed") from None
+    return owner, name
 
 
 def _take_apart(cursor: str) -> tuple[str, str, int]:
