@@ -1,4 +1,4 @@
-"""What a terminal has said, so that a viewer can be told: the very bytes, or the screen they made."""
+"""What a terminal has said, to tell a viewer: the very bytes, or the screen that they made."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 
 from sandbox_runtime.screen import SCROLLBACK, Screen
 from sandbox_runtime.screen_boundaries import Boundaries
+from sandbox_runtime.screen_line import Look
 from sandbox_runtime.screen_looks import rendition
 from sandbox_runtime.screen_serialize import serialize
 from sandbox_runtime.terminal_queries import without_queries
@@ -151,6 +152,25 @@ class TerminalLog:
         """Rows."""
         return self._screen.rows
 
+    @property
+    def title(self) -> str:
+        """The title that the program has set."""
+        self._draw()
+        return self._screen.title
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return at most `size` bytes from an offset on that is kept; empty at the end only.
+
+        Raises
+        ------
+        ValueError
+            The offset is not kept.
+        """
+        if not self.start <= offset <= self.end:
+            raise ValueError(f"offset {offset} outside {self.start} to {self.end}")
+        at = offset - self._base
+        return bytes(self._buffer[at : at + size])
+
     def feed(self, data: bytes) -> None:
         """Append output."""
         if not data:
@@ -251,21 +271,27 @@ class TerminalLog:
             return
         buffer = self._buffer
         first, stop = plain_from - self._base, to - self._base
-        if buffer.count(b"\n", first, stop) < keep + 2 * screen.rows:
-            return
         at = stop
         for _ in range(keep + 1):
             at = buffer.rfind(b"\n", first, at)
-        at = buffer.rfind(b"\r\n", first, at)
-        if at < 0 or buffer.count(b"\n", first, at) < screen.rows:
-            return
-        at += 2
-        skipped = bytes(buffer[first:at])
-        look = (*screen.pen[:3], screen.extra)
-        reset = max(skipped.rfind(b"\x1b[m"), skipped.rfind(b"\x1b[0m"), 0)
-        for sequence in _RENDITION.finditer(skipped, reset):
-            look = rendition(look, sequence[1].decode())
-        screen.forget(look, ascii_first_set=b"\x1b(B" in skipped)
+            if at < 0:
+                return
+        at = buffer.rfind(b"\r\n", first, at) + 2
+        below = first
+        for _ in range(screen.rows):
+            below = buffer.find(b"\n", below, at) + 1
+            if not below:
+                return  # the cursor may not have come to the last row
+        look: Look = (*screen.pen[:3], screen.extra)
+        ascii_first_set = False
+        if buffer.find(b"\x1b", first, at) >= 0:
+            with memoryview(buffer) as view:
+                skipped = bytes(view[first:at])
+            ascii_first_set = b"\x1b(B" in skipped
+            reset = max(skipped.rfind(b"\x1b[m"), skipped.rfind(b"\x1b[0m"), 0)
+            for sequence in _RENDITION.finditer(skipped, reset):
+                look = rendition(look, sequence[1].decode())
+        screen.forget(look, ascii_first_set=ascii_first_set)
         self._drawn = self._base + at
 
     def _trim(self) -> None:

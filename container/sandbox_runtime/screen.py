@@ -139,6 +139,8 @@ class Screen:
     def resize(self, cols: int, rows: int) -> None:
         """Take another size; rows of the normal page are wrapped anew."""
         cols, rows = max(cols, 2), max(rows, 1)
+        if (cols, rows) == (self.cols, self.rows):
+            return
         self.cols, self.rows = cols, rows
         for page in (self.normal, self.alternate):
             resize_page(page, cols, rows)

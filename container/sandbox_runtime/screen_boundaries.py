@@ -73,7 +73,7 @@ class Boundaries:
             self.safe = offset + cut
             return
         # The sequence at `at` is open.  It may be cut before it, if nothing was open there.
-        for introducer, previous in zip(introducers, introducers[1:], strict=False):
+        for introducer, previous in zip(introducers, introducers[1:], strict=False):  # noqa: RUF007  itertools is not loaded
             if previous < 0:
                 self.state, last = before, self.state
                 if self._run(data[:introducer]) == GROUND:

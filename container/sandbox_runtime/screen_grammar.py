@@ -97,7 +97,7 @@ def state_after(state: int, char: str) -> int:
 
 
 def resume(state: int) -> bytes:
-    """Return bytes that bring a reader from ground to within a sequence of this kind, to be dropped.
+    """Return bytes that bring a reader from ground to within such a sequence, to be dropped.
 
     For a sequence so long that its beginning is not kept: what follows ends it as it would have.
     """

@@ -39,7 +39,7 @@ class Page:
     @property
     def base(self) -> int:
         """How many rows are above the screen."""
-        return len(self.lines) - self.rows
+        return max(len(self.lines) - self.rows, 0)
 
     def row(self, y: int) -> Line:
         """Return a row of the screen."""

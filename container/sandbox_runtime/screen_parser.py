@@ -140,8 +140,6 @@ class Parser:
             if new == GROUND:
                 if state != CSI_IGNORE:
                     self._end_csi(char)
-                else:
-                    sink.interrupt()
             else:
                 self._collect(char, _LONGEST_PARAMS)
 

@@ -16,7 +16,7 @@ _Cells = list[tuple[str, Look]]
 
 def resize_page(page: Page, cols: int, rows: int) -> None:
     """Give a page another size."""
-    old_cols, old_rows = page.cols, page.rows
+    old_cols = page.cols
     lines = page.lines
     page.bottom = rows - 1
     if lines:
@@ -35,7 +35,6 @@ def resize_page(page: Page, cols: int, rows: int) -> None:
     page.cols, page.rows = cols, rows
     page.x = min(page.x, cols)
     page.y = min(page.y, rows - 1)
-    _ = old_rows
 
 
 def _resize_rows(page: Page, cols: int, rows: int) -> int:
@@ -46,14 +45,13 @@ def _resize_rows(page: Page, cols: int, rows: int) -> int:
         for line in lines:
             line.resize(cols)
     from_above = 0
-    for y in range(page.rows, rows):
+    for _ in range(page.rows, rows):
         if len(lines) < rows + base:
             if base > 0 and len(lines) <= base + page.y + from_above + 1:
                 base -= 1
                 from_above += 1
             else:
                 lines.append(Line(cols))
-        _ = y
     for _ in range(page.rows, rows, -1):
         if len(lines) > rows + base:
             if len(lines) > base + page.y + 1:
@@ -150,16 +148,17 @@ def _wrap(page: Page, base: int, old_cols: int, cols: int, rows: int) -> int:
     most = rows + page.scrollback
     insertions: list[tuple[int, list[Line]]] = []
     inserted = 0
-    at = len(lines) - 1
+    # Rows at the bottom are taken away to make room for those that wrapping adds, and yet wrapped.
+    before = list(lines)
+    at = len(before) - 1
     while at >= 0:
-        # Rows below may have been taken away since, to make room for those that wrapping added.
-        if at >= len(lines) or (not lines[at].wrapped and lines[at].used() <= cols):
+        if not before[at].wrapped and before[at].used() <= cols:
             at -= 1
             continue
         end = at + 1
-        while at > 0 and lines[at].wrapped:
+        while at > 0 and before[at].wrapped:
             at -= 1
-        group = lines[at:end]
+        group = before[at:end]
         if at <= base + page.y < end:
             at -= 1
             continue
@@ -191,8 +190,9 @@ def _wrap(page: Page, base: int, old_cols: int, cols: int, rows: int) -> int:
                 base += 1
         page.saved_y = min(page.saved_y + added, base + rows - 1)
         at -= 1
+    left = len(lines)
     for where, new in insertions:  # from the bottom up, so the places before stay
-        lines[where:where] = new
+        lines[min(where, left) : min(where, left)] = new
     excess = len(lines) - most
     if excess > 0:
         del lines[:excess]

@@ -44,6 +44,8 @@ __all__ = ["serialize"]
 # reset leaves some things alone: cursor visibility, new-line mode, colours.
 _RESET = "\x18\x1bc\x1b[?25h\x1b[20l\x1b]104\x07\x1b]110\x07\x1b]111\x07\x1b]112\x07"
 
+_NOTHING = "\x1b[?7h"  # wrapping is on while rows are written
+
 _FLAGS = (
     (BOLD, "1"),
     (DIM, "2"),
@@ -89,9 +91,17 @@ def serialize(screen: Screen, most: int) -> bytes:
         # The first row kept goes on from one that is left out.
         above[0] = _row(screen, normal.lines, normal.base - len(above), first=True)
     elif not above and normal.base:
-        shown[0] = _row(screen, normal.lines, normal.base, first=True)
+        shown[0] = _without_lead(screen, normal, shown[0])
     text = "".join((head, *above, *shown, tail, alternate, finish))
     return text.encode("utf-8", "ignore")
+
+
+def _without_lead(screen: Screen, page: Page, row: str) -> str:
+    """Return the first row of a screen as it is when the rows above are left out."""
+    if row.startswith("\r\n"):
+        return row[2:]
+    alone = _row(screen, page.lines, page.base, first=True)
+    return alone if _size(alone) <= _size(row) else ""
 
 
 def _size(text: str) -> int:
@@ -117,7 +127,7 @@ def _screen_rows(
         # Two bytes are enough for the end of each row above.
         left = room - 2 * (at - skip)
         if _size(row) > left:
-            row = _row(screen, all_lines, at, first=True, plain=True)
+            row = _row(screen, all_lines, at, first=at == 0, plain=True)
         if _size(row) > left:
             row = "" if at == 0 else "\r\n"
         room -= _size(row)
@@ -135,12 +145,9 @@ def _row(screen: Screen, lines: list[Line], at: int, *, first: bool, plain: bool
     x = 0
     if first:
         pass
-    elif line.wrapped:
+    elif line.wrapped and not plain:
         lead, x = _lead(screen, lines[at - 1], line)
-        if lead is None:
-            out.append("\r\n")
-        else:
-            out.append(lead)
+        out.append(lead)
     else:
         out.append("\r\n")
     now = DEFAULT_LOOK
@@ -149,9 +156,11 @@ def _row(screen: Screen, lines: list[Line], at: int, *, first: bool, plain: bool
         content = chars[x]
         end = x + 1
         if content == TAIL:
+            if not x or cell_width(chars[x - 1]) != 2:
+                out.append(_right(1))  # inserting columns has torn a wide character
             x = end
             continue
-        if content == "" and not (look[2] or look[0]):
+        if content == "" and not _is_drawn(look):
             while end < cols and chars[end] == "" and looks[end] == look:
                 end += 1
             if look[1] == 0 or plain:
@@ -161,7 +170,9 @@ def _row(screen: Screen, lines: list[Line], at: int, *, first: bool, plain: bool
                 blank = (0, look[1], 0, NO_EXTRA)
                 out.append(_change(screen, now, blank))
                 now = blank
-                out.append("\x1b[K" if end == cols else f"\x1b[{end - x}X{_right(end - x)}")
+                # In the first column, erasing to the end would undo the wrapping.
+                whole = end == cols and x > 0
+                out.append("\x1b[K" if whole else f"\x1b[{end - x}X{_right(end - x)}")
             x = end
             continue
         while end < cols and looks[end] == look and chars[end]:
@@ -172,6 +183,8 @@ def _row(screen: Screen, lines: list[Line], at: int, *, first: bool, plain: bool
             out.append(_change(screen, now, look))
             now = look
         if content == "":
+            if end == cols and at + 1 < len(lines) and _is_left(line, lines[at + 1]):
+                break
             out.append(" ")  # empty, and yet underlined or inverse
             end = x + 1
         else:
@@ -179,6 +192,21 @@ def _row(screen: Screen, lines: list[Line], at: int, *, first: bool, plain: bool
         x = end
     out.append(_change(screen, now, DEFAULT_LOOK))
     return "".join(out)
+
+
+def _is_left(line: Line, after: Line) -> bool:
+    """Whether a row's last cell is empty because the wide character after it did not fit."""
+    return (
+        after.wrapped
+        and line.chars[-1] == ""
+        and cell_width(after.chars[0]) == 2
+        and line.looks[-1] == after.looks[0]
+    )
+
+
+def _is_drawn(look: Look) -> bool:
+    """Whether an empty cell of this look is to be written as a blank, as it cannot be erased to."""
+    return look[0] != 0 or look[2] != 0
 
 
 def _text(chars: list[str]) -> str:
@@ -190,38 +218,37 @@ def _text(chars: list[str]) -> str:
         if content == TAIL:
             continue
         if cell_width(content) == 0:
-            parts.append("\x1b[D\x1b[C")  # so that a mark that stands by itself stays so
+            parts.append(_NOTHING)  # so that a mark that stands by itself stays so
         parts.append(content)
     return "".join(parts)
 
 
-def _lead(screen: Screen, above: Line, line: Line) -> tuple[str | None, int]:
+def _lead(screen: Screen, above: Line, line: Line) -> tuple[str, int]:
     """Return what makes a viewer wrap from one row to the next, and the columns that it wrote.
 
     The cursor is after the row above: behind its last column, if that is not empty.
     """
     cols = len(above.chars)
-    last, first = above.chars[-1], line.chars[0]
-    look = line.looks[0]
-    if last == "" and cell_width(first) == 2 and above.looks[-1] == look:
-        natural = ""  # the wide character did not fit, and does not now
-        fill = _right(cols - 1) and f"\x1b[{cols}G"
-        natural = fill
-    elif last == "":
-        # Something is written into the last column to make it wrap, and taken away again.
-        bg = above.looks[-1][1]
-        restore = f"\x1b[A\x1b[{cols}G{_sgr_background(bg)}\x1b[X\x1b[m\x1b[B\r"
-        return f"\x1b[{cols}G--\x1b[m\x1b[K{restore}\x1b[K", 0
-    else:
-        natural = ""
-    if first == "" or first == TAIL or cell_width(first) == 0:
-        return f"{natural}-\r\x1b[K", 0
-    width = cell_width(first)
-    if look == DEFAULT_LOOK:
-        return natural + first, width
-    lead = natural + _change(screen, DEFAULT_LOOK, look) + first
+    first, look = line.chars[0], line.looks[0]
+    empty = f"\r\x1b[m\x1b[{cols}X"
+    back = ""
+    to_end = ""
+    is_left = _is_left(above, line)
+    if is_left or (above.chars[-1] == "" and not _is_drawn(above.looks[-1])):
+        to_end = f"\x1b[{cols}G"
+        if not is_left:
+            # Something is written into the last column to make it wrap, and taken away again.
+            to_end += "-"
+            background = (0, above.looks[-1][1], 0, NO_EXTRA)
+            back = f"\x1b[A\x1b[{cols}G{_sgr(background)}\x1b[X\x1b[m\x1b[B"
+    if back and screen.rows == 1:
+        return "\r\n", 0  # there is no way back up
+    if back or first in ("", TAIL) or cell_width(first) == 0:
+        return f"{to_end}-{back}{empty}", 0
+    lead = to_end + _change(screen, DEFAULT_LOOK, look) + first
+    lead += _change(screen, look, DEFAULT_LOOK)
     # A row that scrolling brings in has the background of the moment.
-    return lead + _change(screen, look, DEFAULT_LOOK) + ("\x1b[K" if look[1] else ""), width
+    return lead + ("\x1b[K" if look[1] else ""), cell_width(first)
 
 
 def _right(count: int) -> str:
@@ -238,10 +265,6 @@ def _colour(colour: int, base: int) -> str:
     if kind == 2 or base == 50:
         return f"{base + 8};5;{value & 255}"
     return str((base + 60 if value & 8 else base) + (value & 7))
-
-
-def _sgr_background(bg: int) -> str:
-    return f"\x1b[{_colour(bg, 40)}m" if bg else "\x1b[m"
 
 
 def _sgr(look: Look) -> str:
@@ -286,9 +309,7 @@ def _link(screen: Screen, number: int) -> str:
 
 
 def _titles_and_colours(screen: Screen) -> str:
-    out = []
-    for title in screen.titles:
-        out.append(f"\x1b]2;{title}\x07\x1b[22;2t")
+    out = [f"\x1b]2;{title}\x07\x1b[22;2t" for title in screen.titles]
     if screen.title or screen.titles:
         out.append(f"\x1b]2;{screen.title}\x07")
     colours = screen.colours
@@ -301,31 +322,40 @@ def _at(x: int, y: int) -> str:
     return f"\x1b[{y + 1};{x + 1}H"
 
 
-def _page_state(screen: Screen, page: Page) -> str:
+def _page_state(page: Page) -> str:
     """Return what sets tab stops, saved cursor and margins; the cursor moves, the look is reset."""
     out = []
-    if page.tabs != set(range(0, page.cols, 8)):
+    if {tab for tab in page.tabs if tab < page.cols} != set(range(0, page.cols, 8)):
         out.append("\x1b[3g")
         out.extend(f"\x1b[{tab + 1}G\x1bH" for tab in sorted(page.tabs) if tab < page.cols)
-    fg, bg, flags, _ = page.saved_look
-    saved_y = min(max(page.saved_y - page.base, 0), page.rows - 1)
-    charset = _charset_name(page.saved_charset)
-    if (page.saved_x, saved_y, fg, bg, flags, charset) != (0, 0, 0, 0, 0, "B"):
-        out.append(_at(min(page.saved_x, page.cols - 1), saved_y))
-        # Whether styles and links are in use is saved, which ones is not.
-        extended = flags & EXTENDED
-        style = 3 if extended and flags & UNDERLINE else 0
-        link = extended and not style
-        out.append("\x1b]8;;x:\x07" if link else "")
-        out.append(_sgr((fg, bg, flags, (style, 0, 0))))
-        out.append('\x1b[1"q' if flags & PROTECTED else "")
-        out.append(f"\x1b({charset}" if charset != "B" else "")
-        out.append("\x1b7\x1b[m")
-        out.append("\x1b(B" if charset != "B" else "")
-        out.append("\x1b]8;;\x07" if link else "")
+    out.append(_saved_cursor(page))
     if (page.top, page.bottom) != (0, page.rows - 1):
         out.append(f"\x1b[{page.top + 1};{page.bottom + 1}r")
     return "".join(out)
+
+
+def _saved_cursor(page: Page) -> str:
+    fg, bg, flags, _ = page.saved_look
+    x = min(page.saved_x, page.cols - 1)
+    y = min(max(page.saved_y - page.base, 0), page.rows - 1)
+    charset = _charset_name(page.saved_charset)
+    if (x, page.saved_y, fg, bg, flags, charset) == (0, 0, 0, 0, 0, "B"):
+        return ""
+    # Whether styles and links are in use is saved, which ones is not.
+    extended = flags & EXTENDED
+    style = 3 if extended and flags & UNDERLINE else 0
+    link = extended and not style
+    parts = (
+        (_at(x, y), True),
+        ("\x1b]8;;x:\x07", link),
+        (_sgr((fg, bg, flags, (style, 0, 0))), True),
+        ('\x1b[1"q', flags & PROTECTED),
+        (f"\x1b({charset}", charset != "B"),
+        ("\x1b7\x1b[m", True),
+        ("\x1b(B", charset != "B"),
+        ("\x1b]8;;\x07", link),
+    )
+    return "".join(text for text, wanted in parts if wanted)
 
 
 def _charset_name(charset: dict[int, str] | None) -> str:
@@ -333,7 +363,11 @@ def _charset_name(charset: dict[int, str] | None) -> str:
 
 
 def _normal_state(screen: Screen) -> str:
-    return _page_state(screen, screen.normal) if screen.is_alternate else ""
+    if screen.is_alternate:
+        return _page_state(screen.normal)
+    # The alternate page keeps its saved cursor while it is not shown.
+    saved = _saved_cursor(screen.alternate)
+    return f"\x1b[?1047h{saved}\x1b[?1047l" if saved else ""
 
 
 def _switch(normal: Page) -> str:
@@ -342,44 +376,52 @@ def _switch(normal: Page) -> str:
 
 def _final_state(screen: Screen) -> str:
     page, modes = screen.page, screen.modes
-    out = [_page_state(screen, page)]
+    out = [_page_state(page)]
     pen: Look = (*screen.pen[:3], screen.extra)
-    charset = _charset_name(screen.charset)
     sets = "".join(
         f"\x1b{_DESIGNATORS[number]}{name}"
         for number, name in enumerate(screen.g_sets)
         if name != "B"
     )
     sets += _SHIFTS[screen.g_level] if screen.g_level else ""
+    saved = page.saved_look
+    # Restoring the cursor brings back a character set without designating it, and a look without
+    # the link that was open; only doing it again has these effects.
+    hidden = (
+        pen[3][2] != 0
+        and not pen[2] & EXTENDED
+        and not saved[2] & EXTENDED
+        and pen[:3] == saved[:3]
+    )
     restored = screen.charset is not CHARSETS[screen.g_sets[screen.g_level]]
-    if restored and screen.charset is page.saved_charset:
-        sets += "\x1b8\x1b[m"  # the set in use came from the saved cursor
-    _ = charset
+    restored = restored and screen.charset is page.saved_charset
+    if hidden:
+        sets += _link(screen, pen[3][2])
+    if hidden or restored:
+        sets += "\x1b8" if hidden else "\x1b8\x1b[m"
     top = 0
     if modes.origin:
         out.append("\x1b[?6h")
         top = page.top
     x, y = page.x, max(page.y - top, 0)
     line = page.row(page.y)
-    rejoin = ""
-    if screen.joins and 0 < page.x and 0 <= page.x - screen.joins:
+    rejoin = behind = ""
+    if screen.joins and page.x >= screen.joins:
         at = page.x - screen.joins
         if line.chars[at] and line.chars[at] != TAIL:
             rejoin = line.chars[at]
             x = at
-    behind = ""
     if not rejoin and page.x >= page.cols:
         # The cursor is behind the last column because something was drawn there.
         x = page.cols - 1
         if line.chars[x] == TAIL:
             x -= 1
         behind = _change(screen, DEFAULT_LOOK, line.looks[x]) + (line.chars[x] or " ")
-        behind += _change(screen, line.looks[x], DEFAULT_LOOK)
-    out.append(sets if not behind else "")
-    out.append(_at(x, y) + behind)
-    if behind:
-        out.append(sets)
-    out.append(_pen(screen, pen))
+        behind += _change(screen, line.looks[x], DEFAULT_LOOK) + "\x1b[m"
+    place = _at(x, y) + behind
+    out.append(place + sets if behind and not (hidden or restored) else sets + place)
+    if not hidden:
+        out.append(_pen(screen, pen))
     out.append(_modes(screen))
     if rejoin:
         # Drawn again, so that a combining mark or a repetition to come finds its character.
@@ -395,7 +437,7 @@ def _pen(screen: Screen, pen: Look) -> str:
     out = _sgr((fg, bg, flags, (style, extra[1], 0)))
     if flags & PROTECTED:
         out += '\x1b[1"q'
-    return out + (_link(screen, extra[2]) if extra[2] else "")
+    return out + (_link(screen, extra[2]) if flags & EXTENDED and extra[2] else "")
 
 
 def _modes(screen: Screen) -> str:

@@ -20,10 +20,13 @@ _QUERY = re.compile(
     rb"|[0-9;]*\$w|[0-9;]*\*y|\?[0-9;]*m|\?[0-9;]*g"  # presentation, checksum, key modifiers
     rb")"
     rb"|(?:\x1bP|\xc2\x90)[0-9;]*[$+][^\x07\x18\x1a\x1b]*(?:\x1b\\|\xc2\x9c)"  # settings, termcap
-    rb"|(?:\x1b\]|\xc2\x9d)(?:4|5|1[0-9]|2[0-9]|52|60|61|104|105|702)?"
-    rb"[^\x07\x18\x1a\x1b]*?\?[^\x07\x18\x1a\x1b]*(?:\x07|\x1b\\|\xc2\x9c)"
+    rb"|(?:\x1b\]|\xc2\x9d)(?:[^\x07\x18\x1a\x1b\xc2]|\xc2(?!\x9c))*(?:\x07|\x1b\\|\xc2\x9c)"
 )
-_OSC_QUERY = re.compile(rb"(?:\x1b\]|\xc2\x9d)(?:4|5|1\d|52|60|61|702|1337|66|99|5522|7)[;:]")
+
+_COMMAND = re.compile(rb"(?:\x1b\]|\xc2\x9d)(.*?)(?:\x07|\x1b\\|\xc2\x9c)", re.DOTALL)
+_WITH_ANSWERS = frozenset(
+    b"4 5 7 10 11 12 13 14 15 16 17 18 19 21 50 52 60 61 66 99 702 777 1337 5522".split()
+)
 
 
 def without_queries(data: bytes) -> bytes:
@@ -43,7 +46,9 @@ def without_queries(data: bytes) -> bytes:
 
 
 def _kept(match: re.Match[bytes]) -> bytes:
-    text = match[0]
-    if text[:2] in (b"\x1b]", b"\xc2\x9d") and not _OSC_QUERY.match(text):
-        return text
-    return b""
+    command = _COMMAND.fullmatch(match[0])
+    if command is None:
+        return b""
+    fields = command[1].split(b";")
+    is_query = fields[0] in _WITH_ANSWERS and any(field in (b"?", b"q") for field in fields[1:])
+    return b"" if is_query else match[0]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.runtime_child import Client, RuntimeChild
+from tests.support.xterm_judge import XtermJudge
 
 Start = Callable[..., RuntimeChild]
 
@@ -39,3 +40,11 @@ def client(runtime: RuntimeChild) -> Iterator[Client]:
     with runtime.connect() as connected:
         connected.welcome()
         yield connected
+
+
+@pytest.fixture(scope="session")
+def xterm() -> Iterator[XtermJudge]:
+    """The terminal of the browser, which says what is right."""
+    judge = XtermJudge()
+    yield judge
+    judge.close()
