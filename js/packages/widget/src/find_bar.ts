@@ -1,0 +1,103 @@
+/**
+ * The bar that searches the terminal's screen and scrollback.
+ */
+
+import type { ISearchOptions, SearchAddon } from "@xterm/addon-search";
+import type { IDisposable } from "@xterm/xterm";
+import { button, element } from "./dom.js";
+
+const COLOURS = {
+  matchBackground: "#f2d479",
+  matchOverviewRuler: "#c08a00",
+  activeMatchBackground: "#f0a13a",
+  activeMatchColorOverviewRuler: "#d96c00",
+};
+
+export class FindBar implements IDisposable {
+  readonly root: HTMLElement;
+  readonly #search: SearchAddon;
+  readonly #input: HTMLInputElement;
+  readonly #count: HTMLElement;
+  readonly #results: IDisposable;
+  readonly #onClose: () => void;
+
+  constructor(search: SearchAddon, onClose: () => void) {
+    this.#search = search;
+    this.#onClose = onClose;
+    this.#input = element("input", "sbx-input", {
+      type: "text",
+      placeholder: "Find",
+      "aria-label": "Find in the terminal",
+      spellcheck: "false",
+    });
+    this.#count = element("span", "sbx-count", { role: "status" });
+    this.root = element(
+      "div",
+      "sbx-find",
+      { role: "search" },
+      this.#input,
+      this.#count,
+      button("↑", "Previous match (Shift+Enter)", () => this.#find("up")),
+      button("↓", "Next match (Enter)", () => this.#find("down")),
+      button("✕", "Close (Escape)", () => this.close()),
+    );
+    this.root.hidden = true;
+    this.#input.addEventListener("input", () => this.#find("here"));
+    this.#input.addEventListener("keydown", (event) => this.#press(event));
+    this.#results = search.onDidChangeResults(({ resultIndex, resultCount }) => {
+      this.#count.textContent =
+        this.#input.value === ""
+          ? ""
+          : resultCount === 0
+            ? "no match"
+            : resultIndex < 0
+              ? `${resultCount}`
+              : `${resultIndex + 1} of ${resultCount}`;
+    });
+  }
+
+  /** Show it; what is selected in the terminal is looked for. */
+  open(selection: string): void {
+    this.root.hidden = false;
+    if (selection !== "" && !selection.includes("\n")) {
+      this.#input.value = selection;
+    }
+    this.#input.focus();
+    this.#input.select();
+    if (this.#input.value !== "") {
+      this.#find("here");
+    }
+  }
+
+  close(): void {
+    this.root.hidden = true;
+    this.#search.clearDecorations();
+    this.#onClose();
+  }
+
+  dispose(): void {
+    this.#results.dispose();
+  }
+
+  #press(event: KeyboardEvent): void {
+    if (event.key === "Enter") {
+      event.preventDefault();
+      this.#find(event.shiftKey ? "up" : "down");
+    } else if (event.key === "Escape") {
+      event.preventDefault();
+      this.close();
+    }
+  }
+
+  #find(where: "here" | "down" | "up"): void {
+    const options: ISearchOptions = { decorations: COLOURS, incremental: where === "here" };
+    if (this.#input.value === "") {
+      this.#search.clearDecorations();
+      this.#count.textContent = "";
+    } else if (where === "up") {
+      this.#search.findPrevious(this.#input.value, options);
+    } else {
+      this.#search.findNext(this.#input.value, options);
+    }
+  }
+}

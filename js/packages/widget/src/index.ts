@@ -1,0 +1,5 @@
+/**
+ * The bundle that the loader imports.
+ */
+
+export { render } from "./view.js";
