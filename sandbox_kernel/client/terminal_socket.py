@@ -244,14 +244,16 @@ class WebSocketHandler(Protocol):
     """What is used of a tornado ``WebSocketHandler``."""
 
     ws_connection: Any  # a foreign border: tornado's protocol object, None once closed
-    on_message: Callable[[str | bytes], Awaitable[None] | None]
-    on_close: Callable[[], None]
+
+    def on_close(self) -> None:
+        """Hear that the WebSocket has ended."""
+        ...
 
     def close(self, code: int | None = None, reason: str | None = None) -> None:
         """Close the WebSocket."""
         ...
 
-    def set_nodelay(self, value: bool) -> None:  # noqa: FBT001  tornado's
+    def set_nodelay(self, value: bool, /) -> None:  # noqa: FBT001  tornado's
         """Send small messages at once."""
         ...
 
@@ -327,8 +329,7 @@ class HandlerSocket:
             after_close()
 
         # Set on the object: they hide the methods of its class from here on.
-        handler.on_message = bridge.message
-        handler.on_close = on_close
+        vars(handler).update(on_message=bridge.message, on_close=on_close)
         if self.is_closed:
             bridge.closed()
 

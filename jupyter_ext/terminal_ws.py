@@ -1,0 +1,195 @@
+"""The WebSockets of terminals: who may connect, and to which terminal.
+
+Everything else is `Sandbox.terminal` and `Terminal.connect`.  `docs/terminals.md` describes what
+is spoken on them.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import OrderedDict
+from typing import Any
+
+from jupyter_core.utils import ensure_async
+from jupyter_server.base.handlers import JupyterHandler
+from jupyter_server.base.websocket import WebSocketMixin
+from tornado import web
+from tornado.websocket import WebSocketHandler
+
+from jupyter_ext.handles import handle
+from sandbox_kernel.client.terminal_protocol import (
+    MAX_MESSAGE,
+    TROUBLE,
+    Acknowledged,
+    Dialect,
+    Preview,
+    Stable,
+)
+from sandbox_kernel.client.terminal_socket import HandlerSocket, refused
+from sandbox_kernel.errors import SandboxError, TerminalNotFoundError, ValidationFailedError
+from sandbox_kernel.wire.terminal import check_size
+
+__all__ = ["HANDLERS", "SessionTerminalHandler", "TerminalHandler"]
+
+_RECONNECTING = 45.0
+"""Seconds within which the stable addon comes again: its longest pause is 32 s and a tenth."""
+
+_REMEMBERED = 1024
+"""Browsers remembered that were let go; the oldest is forgotten first."""
+
+
+class _LetGo:
+    """Which browsers were just let go because of trouble, as they may come again by themselves."""
+
+    def __init__(self) -> None:
+        self._at: OrderedDict[tuple[str, str], float] = OrderedDict()
+
+    def note(self, who: tuple[str, str], now: float) -> None:
+        """Remember one."""
+        self._at.pop(who, None)
+        self._at[who] = now
+        if len(self._at) > _REMEMBERED:
+            self._at.popitem(last=False)
+
+    def is_reconnecting(self, who: tuple[str, str], now: float) -> bool:
+        """Whether a connection of now may be one that nobody asked for."""
+        return now - self._at.get(who, -_RECONNECTING) < _RECONNECTING
+
+
+_let_go = _LetGo()
+
+
+class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
+    """What both routes share: authentication, authorisation, origin, pings, and the address."""
+
+    auth_resource = "sandboxes"
+
+    # Twice what is taken, so that what is too long can be refused with a word.
+    max_message_size = 2 * MAX_MESSAGE
+
+    async def get(self, *args: str, **kwargs: str) -> None:
+        """Decide who may connect, before anything is made."""
+        user = self.current_user
+        if user is None:
+            raise web.HTTPError(403)
+        if not await ensure_async(
+            self.authorizer.is_authorized(self, user, "execute", self.auth_resource)
+        ):
+            raise web.HTTPError(403)
+        await super().get(*args, **kwargs)
+
+    async def open(self, *args: str, **kwargs: str) -> None:
+        """Join the browser and its terminal; messages wait in the socket until that is done."""
+        super().open(*args, **kwargs)
+        self.sandbox_id = args[0]
+        try:
+            self._is_acknowledged = self._flag("ack")
+            await self.join(*args, *self._size())
+        except SandboxError as error:
+            refused(HandlerSocket(self), self.dialect(), error)
+
+    async def join(self, *args: Any) -> None:
+        """Hand the browser over."""
+        raise NotImplementedError
+
+    def dialect(self) -> Dialect:
+        """Return what a refusal is said in."""
+        raise NotImplementedError
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether the browser speaks the acknowledged protocol."""
+        return getattr(self, "_is_acknowledged", False)
+
+    def on_message(self, message: str | bytes) -> None:
+        """Take nothing: messages that count go to the terminal, not here."""
+
+    def _flag(self, name: str) -> bool:
+        value = self.get_query_argument(name, "0")
+        if value not in ("0", "1"):
+            raise ValidationFailedError(name, "must be 0 or 1")
+        return value == "1"
+
+    def _size(self) -> tuple[int, int] | tuple[None, None]:
+        cols, rows = (self._whole(name) for name in ("cols", "rows"))
+        if cols is None and rows is None:
+            return None, None
+        if cols is None or rows is None:
+            raise ValidationFailedError("cols" if cols is None else "rows", "is missing")
+        check_size(cols, rows)
+        return cols, rows
+
+    def _whole(self, name: str) -> int | None:
+        text = self.get_query_argument(name, None)
+        if text is None:
+            return None
+        if re.fullmatch("[0-9]{1,9}", text) is None:
+            raise ValidationFailedError(name, "must be an integer")
+        return int(text)
+
+    @property
+    def cursor(self) -> str | None:
+        """What the browser has drawn already."""
+        return self.get_query_argument("cursor", None) or None
+
+
+class SessionTerminalHandler(_TerminalWebSocket):
+    """``terminal?session=&cols=&rows=``: the one terminal of a session, made when there is none."""
+
+    async def join(self, sandbox_id: str, cols: int | None, rows: int | None) -> None:
+        """Join the session's terminal.
+
+        A browser of the stable protocol cannot say that it comes again by itself, which it does
+        after every end.  One that was let go because of trouble, such as a sandbox that was
+        stopped, does not start that sandbox for as long as it keeps trying.
+        """
+        start = self.is_acknowledged or not _let_go.is_reconnecting(self._who, time.monotonic())
+        await handle(sandbox_id).terminal(
+            self,
+            session_id=self.get_query_argument("session", None) or "default",
+            cols=80 if cols is None else cols,
+            rows=24 if rows is None else rows,
+            cursor=self.cursor,
+            acknowledged=self.is_acknowledged,
+            start=start,
+        )
+
+    def dialect(self) -> Dialect:
+        """Return what a refusal is said in."""
+        return Acknowledged() if self.is_acknowledged else Stable()
+
+    def close(self, code: int | None = None, reason: str | None = None) -> None:
+        """Close, and remember whom, if it was for trouble."""
+        if code == TROUBLE and not self.is_acknowledged:
+            _let_go.note(self._who, time.monotonic())
+        super().close(code, reason)
+
+    @property
+    def _who(self) -> tuple[str, str]:
+        return self.current_user.username, self.sandbox_id
+
+
+class TerminalHandler(_TerminalWebSocket):
+    """``terminals/{id}/connect?cursor=&cols=&rows=``: one terminal; starts nothing."""
+
+    async def join(
+        self, sandbox_id: str, terminal_id: str, cols: int | None, rows: int | None
+    ) -> None:
+        """Join the terminal, if there is one."""
+        terminal = await handle(sandbox_id).get_terminal(terminal_id)
+        if terminal is None:
+            raise TerminalNotFoundError(terminal_id)
+        await terminal.connect(
+            self, cursor=self.cursor, cols=cols, rows=rows, acknowledged=self.is_acknowledged
+        )
+
+    def dialect(self) -> Dialect:
+        """Return what a refusal is said in."""
+        return Acknowledged() if self.is_acknowledged else Preview()
+
+
+HANDLERS = [
+    (r"/sandbox/api/sandboxes/([^/]+)/terminal", SessionTerminalHandler),
+    (r"/sandbox/api/sandboxes/([^/]+)/terminals/([^/]+)/connect", TerminalHandler),
+]
