@@ -1,6 +1,6 @@
 # The front door.  A fresh machine needs python3 (3.11 or later, with venv) and make; the rest is installed
-# into .venv, in the versions of constraints.txt.  What runs in browsers (js/) also needs node 18 or later
-# with npm, for all but make run.
+# into .venv, in the versions of constraints.txt.  Working on what runs in browsers (js/) needs node 18
+# or later with npm, and so do all but make run.
 #
 #   make run    JupyterLab with the example notebook on "Python 3 (sandbox)"
 #   make test   everything that must pass: lint, types, layers, tests
@@ -22,7 +22,7 @@ JS_BUILT := js/node_modules/.built
 # Folders too, so that a file that went away counts as a change.
 JS_SOURCES := $(shell find js/packages/*/src js/packages/*/build.mjs js/packages/*/tsconfig*.json 2>/dev/null)
 
-.PHONY: help run test lint format types docs bench js constraints clean have-node
+.PHONY: help run test lint format types docs bench js bundle constraints clean have-node
 .DEFAULT_GOAL := help
 
 help:
@@ -58,6 +58,11 @@ types: $(VENV)/.dev $(JS_INSTALLED)
 	cd js && npm run types --silent
 
 js: $(JS_BUILT)
+
+# What runs in a notebook's page is kept built in the repository, so that neither make run nor an
+# installation needs node.  A test compares it with its sources.
+bundle: $(JS_INSTALLED)
+	cd js && npm run bundle --silent -w packages/widget
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/docs $(PYTEST_ARGS)

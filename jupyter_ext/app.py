@@ -11,6 +11,7 @@ from jupyter_server.serverapp import ServerApp
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 from traitlets.config import Config
 
+from jupyter_ext import rest_terminals, static, terminal_ws
 from jupyter_ext.kernel_ws import SandboxKernelWebsocketConnection
 from sandbox_kernel.config import CONFIGURABLES, checked
 
@@ -30,6 +31,11 @@ class SandboxExtension(ExtensionApp):
         if settings:
             # Kernels inherit the server's environment; a kernel provisioner needs no change.
             os.environ["SANDBOX_CONFIG"] = json.dumps(settings, sort_keys=True)
+
+    def initialize_handlers(self) -> None:
+        """Serve our routes, below ``<base_url>sandbox/``."""
+        for module in (rest_terminals, static, terminal_ws):
+            self.handlers.extend(module.HANDLERS)
 
     def initialize_settings(self) -> None:
         """Take the place of the stock kernel connection, and of no other.

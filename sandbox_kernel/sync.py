@@ -13,14 +13,12 @@ hi
 
 from __future__ import annotations
 
-import asyncio
-import os
-import threading
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from sandbox_kernel.client import sandbox as _sandbox
+from sandbox_kernel.client.loop_thread import LoopThread
 from sandbox_kernel.client.options import SandboxOptions
 from sandbox_kernel.client.process import ExecResult, ProcessExit, ProcessOutput
 from sandbox_kernel.client.process import Process as AsyncProcess
@@ -64,35 +62,7 @@ _MAX_OUTPUT = 256 << 20
 _TERMINAL_BUFFER = 1 << 20
 
 
-class _LoopThread:
-    """The event loop that does the work; started at first use, and anew in a forked child."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work in the loop and return its result; an interrupt here cancels it there."""
-        future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None or self._pid != os.getpid():
-                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
-                # A daemon: the end of the program must not wait for a sandbox.
-                threading.Thread(
-                    target=self._loop.run_forever, name="sandbox-kernel-sync", daemon=True
-                ).start()
-            return self._loop
-
-
-_thread = _LoopThread()
+_thread = LoopThread("sandbox-kernel-sync")
 
 
 def get_sandbox(
