@@ -113,31 +113,33 @@ class Viewer:
             self.known_size = size
             self.tell(Size(cols=size[0], rows=size[1]))
 
-    def output(self, data: bytes, begin: int, end: int) -> None:
-        """Send new output, the log's between two offsets, unless other output comes before it."""
-        if self.sent == begin and not self.flow.is_full and self._connection.queued < STREAM_MARK:
-            self._send(data, end)
-        else:
-            self.pump()
+    def take(self, data: bytes, begin: int, end: int) -> bool:
+        """Send new output, between two offsets; False if something comes before it."""
+        if self.sent != begin or self.flow.is_full or self._connection.queued >= STREAM_MARK:
+            return False
+        self._send(data, end)
+        return True
 
     def pump(self) -> None:
-        """Send what the log holds beyond what was sent, as far as the viewer takes it."""
-        log, flow = self._terminal.log, self.flow
-        while self.sent < log.end and not flow.is_full and self._connection.queued < STREAM_MARK:
-            if log.end - self.sent > MOST_LAG or self.sent < log.start:
+        """Send what there is beyond what was sent, as far as the viewer takes it."""
+        terminal, flow = self._terminal, self.flow
+        log, end = terminal.log, terminal.end
+        while self.sent < end and not flow.is_full and self._connection.queued < STREAM_MARK:
+            terminal.fill_log()
+            if end - self.sent > MOST_LAG or self.sent < log.start:
                 if flow.outstanding or not self._send_screen():
                     return
             else:
                 data = log.read(self.sent, _CHUNK)
                 self._send(data, self.sent + len(data))
-        if self._terminal.finished and self.sent >= log.end and not self._told_exit:
+        if terminal.finished and self.sent >= end and not self._told_exit:
             self._told_exit = True
             self.tell(
                 Exited(
-                    exit_code=self._terminal.exit_code or 0,
-                    signal=self._terminal.signal,
-                    reason=self._terminal.info().reason,
-                    offset=log.end,
+                    exit_code=terminal.exit_code or 0,
+                    signal=terminal.signal,
+                    reason=terminal.reason,
+                    offset=end,
                 )
             )
 
@@ -179,7 +181,10 @@ class Viewer:
     def channel_frame(self, kind: FrameKind, payload: memoryview) -> None:
         """Take a frame from the viewer; an order that cannot be carried out is told to it."""
         try:
-            self._obey(order(kind, payload))
+            if kind is FrameKind.INPUT:
+                self._type(bytes(payload))  # the one that everybody waits for
+            else:
+                self._obey(order(kind, payload))
         except ProtocolViolationError:
             raise
         except SandboxError as error:
@@ -187,9 +192,7 @@ class Viewer:
 
     def _obey(self, said: Input | Acknowledge | Resize | Interrupt | Terminate | View) -> None:
         terminal = self._terminal
-        if isinstance(said, Input):
-            self._type(said.data)
-        elif isinstance(said, Acknowledge):
+        if isinstance(said, Acknowledge):
             if said.offset > self.sent:
                 raise ProtocolViolationError("an ACK of what was not sent")
             self.flow.acknowledged(said.offset, time.monotonic())
@@ -202,7 +205,7 @@ class Viewer:
             self._view(said)
         elif isinstance(said, Interrupt):
             terminal.interrupt()
-        else:
+        elif isinstance(said, Terminate):
             terminal.terminate(said.grace)
 
     def _view(self, view: View) -> None:
@@ -223,10 +226,12 @@ class Viewer:
                 self._check_choked()
                 self._connection.recheck()
 
-        self._terminal.apply_size(self._terminal.sizes.claim(self))
+        terminal = self._terminal
+        terminal.apply_size(terminal.sizes.claim(self))
         self._input_waiting += size
-        self._terminal.type(data, self, done)
-        self._check_choked()
+        terminal.type(data, self, done)
+        if self._input_waiting:
+            self._check_choked()
 
     def _check_choked(self) -> None:
         choked = self._input_waiting > MOST_INPUT
@@ -272,9 +277,10 @@ class OutputStream:
         self.pump()
         self._terminal.check_pace()
 
-    def output(self, _data: bytes, _begin: int, _end: int) -> None:
-        """Send new output."""
-        self.pump()
+    @staticmethod
+    def take(_data: bytes, _begin: int, _end: int) -> bool:
+        """Not take output as it is: events are made of the log."""
+        return False
 
     def tell_size(self, size: tuple[int, int]) -> None:
         """Not be told: sizes are no output."""
@@ -284,7 +290,7 @@ class OutputStream:
         if self._scheduled or self._done:
             return
         terminal, exchange = self._terminal, self._exchange
-        end = terminal.log.end if self._until is None else self._until
+        end = terminal.end if self._until is None else self._until
         if self.sent < end:
             self.flow.measured(0 if exchange.writable else 1, time.monotonic())
             if not exchange.writable:
@@ -299,6 +305,7 @@ class OutputStream:
 
     def _next_event(self, end: int) -> TerminalOutputEvent:
         terminal = self._terminal
+        terminal.fill_log()
         begin = self.sent
         if begin < terminal.log.start:
             self.sent = min(terminal.log.start, end)
@@ -320,7 +327,7 @@ class OutputStream:
 
     def _say_end(self) -> None:
         terminal = self._terminal
-        if terminal.finished and self.sent == terminal.log.end:
+        if terminal.finished and self.sent == terminal.end:
             info = terminal.info()
             self._exchange.item(
                 TerminalOutputEvent(

@@ -96,6 +96,7 @@ FOREGROUND_CHECK = 10.0
 _CHUNK = 64 << 10
 _CHANNEL_BUFFER = 128 << 10
 _MOST_MARKS = 4096
+_MOST_UNLOGGED = 256
 _MARK_EVERY = 0.1
 _SHELLS = frozenset(("ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"))
 
@@ -138,10 +139,11 @@ class Terminal:
         self._is_reading = False
         self._input: InputQueue | None = None
         self._calls_waiting = 0
-        # Output that readers have not been offered yet, and where in the log it begins.
-        self._joining: list[bytes] = []
+        self.end = 0
+        """Bytes of output that the readers were offered."""
+        self._joining: list[bytes] = []  # output that they were not offered yet
         self._joining_size = 0
-        self._joining_from = 0
+        self._unlogged: list[bytes] = []  # output that is not in the log yet, up to `end`
         self._join_timer: Timer | None = None
         self._stall_timer: Timer | None = None
         self._marks: list[tuple[int, float]] = []
@@ -165,6 +167,7 @@ class Terminal:
 
     def info(self, *, existing: bool = False) -> TerminalInfo:
         """Return what is known."""
+        self.settle()
         stopped = self.finished and self.reason == "stopped"
         error = ProcessAbortedError(self.terminal_id) if stopped else None
         cols, rows = self.sizes.size
@@ -223,22 +226,55 @@ class Terminal:
             self._hung_up()
             return
         self._heard = True
-        begin = self.log.end
-        self.log.feed(data)
-        self._mark(begin)
-        if not self.readers:
-            if self._until_viewed is not None:
-                self._until_viewed.sent(len(data), self.log.end, time.monotonic())
-                self.check_pace()
-            return
-        if not self._joining:
-            self._joining_from = begin
         self._joining.append(data)
         self._joining_size += len(data)
         if self._joining_size >= JOINED or (len(data) < SMALL and len(self._joining) == 1):
             self._offer()
         elif self._join_timer is None:
             self._join_timer = self.table.loop.call_later(JOIN_TIME, self._offer)
+
+    def _offer(self) -> None:
+        """Let the readers have what was joined.
+
+        Who has everything before it gets it as it is, and the log later, when there is enough for
+        it or somebody looks: it is the larger part of the work.
+        """
+        if self._join_timer is not None:
+            self._join_timer.cancel()
+            self._join_timer = None
+        pieces, self._joining, self._joining_size = self._joining, [], 0
+        if not pieces:
+            return
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        begin, self.end = self.end, self.end + len(data)
+        self._mark(begin)
+        self._unlogged.append(data)
+        if self._until_viewed is not None:
+            self._until_viewed.sent(len(data), self.end, time.monotonic())
+        is_full = self._until_viewed is not None
+        late = []
+        for each in self.readers:
+            if not each.take(data, begin, self.end):
+                late.append(each)
+            is_full = is_full or each.flow.is_full
+        if self.end - self.log.end >= JOINED or len(self._unlogged) >= _MOST_UNLOGGED:
+            self.fill_log()
+        for each in late:
+            each.pump()
+            is_full = is_full or each.flow.is_full
+        if is_full:
+            self.check_pace()
+
+    def fill_log(self) -> None:
+        """Put into the log what was offered."""
+        pieces, self._unlogged = self._unlogged, []
+        if pieces:
+            self.log.feed(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    def settle(self) -> None:
+        """Bring the log up to date, for somebody who looks."""
+        self._offer()
+        self.fill_log()
 
     def _mark(self, offset: int) -> None:
         """Remember when output came, roughly."""
@@ -257,21 +293,6 @@ class Terminal:
             if start <= offset:
                 break
         return found
-
-    def _offer(self) -> None:
-        """Let the readers have what was joined."""
-        if self._join_timer is not None:
-            self._join_timer.cancel()
-            self._join_timer = None
-        pieces, self._joining, self._joining_size = self._joining, [], 0
-        if not pieces:
-            return
-        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        begin = self._joining_from
-        end = begin + len(data)
-        for each in list(self.readers):
-            each.output(data, begin, end)
-        self.check_pace()
 
     def check_pace(self) -> None:
         """Read on or not, as the viewers and the state of the program demand."""
@@ -379,6 +400,7 @@ class Terminal:
                 pty.set_size(self._master, *size)
             except OSError as error:
                 raise self._refused("resize", error.strerror or str(error)) from error
+        self.settle()
         self.log.resize(*size)
         for each in self.readers:
             each.tell_size(size)
@@ -503,7 +525,7 @@ class Terminal:
             self._is_reading = False
         self._ended_at = time.time()
         self.finished = True
-        self._offer()
+        self.settle()
         for each in list(self.readers):
             each.pump()
         self._tell_waiters()
@@ -664,6 +686,7 @@ class Terminals:
     def snapshot(self, request: TerminalRequest) -> TerminalScreen:
         """Return what a terminal shows."""
         terminal = self._get(request.terminal_id)
+        terminal.settle()
         screen = terminal.log.snapshot()
         return TerminalScreen(
             info=terminal.info(),
@@ -730,6 +753,7 @@ class Terminals:
     def output(self, request: TerminalOutputRequest, exchange: Exchange) -> None:
         """Stream output from a cursor."""
         terminal = self._get(request.terminal_id)
+        terminal.settle()
         log = terminal.log
         if request.since is not None:
             offset = self._offset(terminal, request.since)
@@ -750,6 +774,7 @@ class Terminals:
     def connect(self, request: ConnectTerminalRequest, exchange: Exchange) -> None:
         """Turn the connection into a viewer's channel."""
         terminal = self._get(request.terminal_id)
+        terminal.settle()
         size = None
         if request.cols is not None and request.rows is not None:
             check_size(request.cols, request.rows)

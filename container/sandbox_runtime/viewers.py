@@ -146,9 +146,10 @@ class Sizes:
 
     def claim(self, viewer: object) -> Dimensions:
         """Let a viewer decide from now on, if it has named a size.  Return the terminal's."""
-        if viewer in self._named:
+        if viewer in self._named and (self._decided is None or self._decided[0] is not viewer):
             self._named[viewer] = self._named.pop(viewer)
-        return self._decide()
+            self._decide()
+        return self.size
 
     def show(self, viewer: object, *, is_visible: bool) -> Dimensions:
         """Take into account whether a viewer is seen.  Return the terminal's size."""
