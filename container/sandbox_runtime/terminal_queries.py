@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["without_queries"]
+__all__ = ["only_queries", "without_queries"]
 
 _QUERY = re.compile(
     rb"\x05"  # ENQ
@@ -52,3 +52,10 @@ def _kept(match: re.Match[bytes]) -> bytes:
     fields = command[1].split(b";")
     is_query = fields[0] in _WITH_ANSWERS and any(field in (b"?", b"q") for field in fields[1:])
     return b"" if is_query else match[0]
+
+
+def only_queries(data: bytes) -> bytes:
+    """Return what `without_queries` leaves out."""
+    if b"\x1b" not in data and b"\x05" not in data and b"\xc2" not in data:
+        return b""
+    return b"".join(each[0] for each in _QUERY.finditer(data) if not _kept(each))

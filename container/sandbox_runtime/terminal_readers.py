@@ -31,6 +31,7 @@ from sandbox_kernel.wire.terminal import (
     output_head,
 )
 from sandbox_runtime.connection import STREAM_MARK
+from sandbox_runtime.terminal_queries import without_queries
 from sandbox_runtime.viewers import MOST_LAG, MOST_QUEUED, WINDOW, Flow
 
 TYPE_CHECKING = False
@@ -95,10 +96,13 @@ class Viewer:
         self.sent = replay.offset
         data = replay.data
         if self._strip_queries:
-            data = terminal.without_queries(data)
+            data = without_queries(data)
         if data:
             self._send(data, replay.offset)
         self.tell(Live())
+        questions = terminal.unanswered()
+        if questions:
+            self._send(questions, self.sent)
         terminal.read_by(self)
         self.pump()
 
@@ -117,7 +121,7 @@ class Viewer:
         """Send new output, between two offsets; False if something comes before it."""
         if self.sent != begin or self.flow.is_full or self._connection.queued >= STREAM_MARK:
             return False
-        self._send(data, end)
+        self._send_output(data, end)
         return True
 
     def pump(self) -> None:
@@ -131,7 +135,7 @@ class Viewer:
                     return
             else:
                 data = log.read(self.sent, _CHUNK)
-                self._send(data, self.sent + len(data))
+                self._send_output(data, self.sent + len(data))
         if terminal.finished and self.sent >= end and not self._told_exit:
             self._told_exit = True
             self.tell(
@@ -143,7 +147,13 @@ class Viewer:
                 )
             )
 
-    def _send(self, data: bytes | memoryview, offset: int) -> None:
+    def _send_output(self, data: bytes, offset: int) -> None:
+        """Send live output; what it asks is answered by one viewer only."""
+        if b"\x1b" in data and not self._terminal.is_answered_by(self):
+            data = without_queries(data)
+        self._send(data, offset)
+
+    def _send(self, data: bytes, offset: int) -> None:
         head = frame_header(FrameKind.DATA, 0, 8 + len(data)) + output_head(offset)
         self._connection.send(head, data)
         self.sent = offset
@@ -164,7 +174,7 @@ class Viewer:
         replay = terminal.log.replay(None)
         data = replay.data
         if self._strip_queries:
-            data = terminal.without_queries(data)
+            data = without_queries(data)
         self.tell(Screen(offset=replay.offset))
         self._send(data, replay.offset)
         self._next_screen = time.monotonic() + SCREEN_PAUSE

@@ -42,9 +42,10 @@ from sandbox_runtime import pty
 from sandbox_runtime.input_queue import InputQueue
 from sandbox_runtime.loop import READ, WRITE
 from sandbox_runtime.quick import signal
-from sandbox_runtime.replay import TerminalLog, without_queries
+from sandbox_runtime.replay import TerminalLog
 from sandbox_runtime.spawn import check_folder, overlay, program_name, shown, spawn
 from sandbox_runtime.terminal_members import VARIABLE, Ending, find_members
+from sandbox_runtime.terminal_queries import only_queries
 from sandbox_runtime.terminal_readers import OutputStream, Viewer
 from sandbox_runtime.viewers import WINDOW, Flow, Sizes, may_read, next_stall
 
@@ -97,6 +98,7 @@ _CHUNK = 64 << 10
 _CHANNEL_BUFFER = 128 << 10
 _MOST_MARKS = 4096
 _MOST_UNLOGGED = 256
+_MOST_ASKED = 1024
 _MARK_EVERY = 0.1
 _SHELLS = frozenset(("ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"))
 
@@ -124,6 +126,8 @@ class Terminal:
         self.readers: list[Viewer | OutputStream] = []
         # Stands for the first reader while its creator may be about to connect one.
         self._until_viewed: Flow | None = Flow(WINDOW)
+        self._asked = b""
+        self._asked_by = 0
         self.waiters: list[Callable[[], None]] = []
         """Called once when the terminal has ended."""
         self.finished = False
@@ -249,6 +253,8 @@ class Terminal:
         begin, self.end = self.end, self.end + len(data)
         self._mark(begin)
         self._unlogged.append(data)
+        if len(self._asked) < _MOST_ASKED and not self._is_viewed():
+            self._note_questions(data)
         if self._until_viewed is not None:
             self._until_viewed.sent(len(data), self.end, time.monotonic())
         is_full = self._until_viewed is not None
@@ -264,6 +270,33 @@ class Terminal:
             is_full = is_full or each.flow.is_full
         if is_full:
             self.check_pace()
+
+    def _is_viewed(self) -> bool:
+        return any(isinstance(each, Viewer) for each in self.readers)
+
+    def _note_questions(self, data: bytes) -> None:
+        """Remember what a program asks while there is no viewer to answer."""
+        questions = only_queries(data)
+        if questions:
+            group = pty.foreground_group(self._master)
+            if group != self._asked_by:
+                self._asked, self._asked_by = b"", group
+            self._asked += questions[: _MOST_ASKED - len(self._asked)]
+
+    def unanswered(self) -> bytes:
+        """Return, once, what was asked while nobody could answer, and is still waited for."""
+        questions, self._asked = self._asked, b""
+        # Another program has not asked, and would take the answers for keys.
+        if self._master < 0 or pty.foreground_group(self._master) != self._asked_by:
+            return b""
+        return questions
+
+    def is_answered_by(self, viewer: Viewer) -> bool:
+        """Whether queries go to this viewer: to the one who decides, else to the first."""
+        decider = self.sizes.decider
+        if decider is None:
+            decider = next(each for each in self.readers if isinstance(each, Viewer))
+        return decider is viewer
 
     def fill_log(self) -> None:
         """Put into the log what was offered."""
@@ -536,11 +569,6 @@ class Terminal:
             waiters, self.waiters = self.waiters, []
             for each in waiters:
                 each()
-
-    @staticmethod
-    def without_queries(data: bytes) -> bytes:
-        """Return a replay without what a viewer would answer."""
-        return without_queries(data)
 
 
 class Terminals:

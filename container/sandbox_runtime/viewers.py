@@ -137,6 +137,11 @@ class Sizes:
         self._hidden: set[object] = set()
         self._decided: tuple[object, Dimensions] | None = None
 
+    @property
+    def decider(self) -> object | None:
+        """The viewer whose size it is; None if none has one."""
+        return None if self._decided is None else self._decided[0]
+
     def resize(self, viewer: object, size: Dimensions) -> Dimensions:
         """Take a viewer's size; its first one is a claim as well.  Return the terminal's."""
         self._named[viewer] = size

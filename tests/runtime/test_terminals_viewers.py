@@ -477,3 +477,63 @@ def test_a_viewer_that_leaves_ends_nothing(client: Client, view: View) -> None:
     again.read_until(b"alive\r\nalive")
 
     assert os.path.exists(f"/proc/{info.pid}")
+
+
+# --- questions ------------------------------------------------------------------------------------
+
+ASKS = (
+    "import os, time, tty; tty.setraw(0); os.write(1, b'\\x1b[c\\x1b[6nASKED')\n"
+    "got = os.read(0, 99); os.write(1, b'GOT ' + got.hex().encode()); os.read(0, 9)"
+)
+
+
+def test_what_nobody_could_answer_is_asked_again_once(client: Client, view: View) -> None:
+    """After the replay, of the first viewer; the next one is not asked."""
+    info = client.call("terminal.create", argv=[sys.executable, "-c", ASKS])
+    follow = client.begin("terminal.output", terminal_id=info.terminal_id, follow=True)
+    client.event_of(follow)
+    viewer = view(info, strip_queries=True)
+    viewer.wait_for(wire.Live)
+    assert b"\x1b[c" not in viewer.data
+    assert b"ASKED" in viewer.data
+
+    viewer.read_until(b"\x1b[c\x1b[6n")
+    viewer.type(b"\x1b[?1;2c")
+    viewer.read_until(b"GOT 1b5b3f313b3263")
+    viewer.client.close()
+    again = view(info, strip_queries=True)
+    again.read_until(b"GOT 1b5b3f313b3263")
+    again.quiet(0.1)
+    assert b"\x1b[c" not in again.data
+
+
+def test_what_an_ended_program_asked_is_not_asked_again(client: Client, view: View) -> None:
+    """The shell has not asked, and would take the answer for keys."""
+    info = client.call("terminal.create", argv=["bash", "--norc"])
+    line = b"sh -c 'printf \"\\033[cASK%s\" ED'\r"
+    client.call("terminal.write", terminal_id=info.terminal_id, data=line)
+    call = client.begin("terminal.output", terminal_id=info.terminal_id, follow=True)
+    seen = b""
+    while b"ASKED" not in seen or b"\x1b[?2004h" not in seen.partition(b"ASKED")[2]:
+        seen += client.event_of(call).body
+    viewer = view(info, strip_queries=True)
+    viewer.wait_for(wire.Live)
+    viewer.quiet(0.1)
+
+    assert b"\x1b[c" not in viewer.data
+
+
+def test_one_of_several_viewers_is_asked(client: Client, view: View) -> None:
+    """The one that decides the size; so no question is answered twice."""
+    info = client.call(
+        "terminal.create", argv=["sh", "-c", "read x; printf '\\033[cEN%s' D; read x"]
+    )
+    first, second = view(info, cols=80, rows=24), view(info, cols=90, rows=30)
+    third = view(info)
+    for each in (first, second, third):
+        each.wait_for(wire.Live)
+    first.type(b"\n")
+
+    assert b"\x1b[c" in first.read_until(b"END")
+    assert b"\x1b[c" not in second.read_until(b"END")
+    assert b"\x1b[c" not in third.read_until(b"END")
