@@ -17,14 +17,14 @@ LARGEST_SCREEN = 256 << 10
 """Bytes of a replay that is a screen, at most."""
 
 _LONGEST_OPEN = 64 << 10  # of a sequence that does not end; what is beyond is given up
-_MOST_PENDING = 64 << 10  # bytes that need drawing and wait for it
+_MOST_PENDING = 16 << 10  # bytes that need drawing and wait for it
 _MOST_PLAIN = 1 << 20  # bytes that wait because they will probably never be drawn
 _TRIM = 256 << 10
 
-# Does nothing but move text up: text, line ends, colours, erasing in the line, the ASCII set.
-_NOT_PLAIN = re.compile(
-    rb"\x1b(?!\[[0-9;:]*[mK]|\(B)|[\x0e\x0f]|\xc2[\x80-\x9f]",
-)
+_C1 = re.compile(rb"\xc2[\x80-\x9f]")
+_PLAIN = b"mK"  # finals of sequences that leave it to the text to move the rows
+_FRAME = b"mKHfABCDGdJX"  # finals of sequences whose effect ends when the screen is cleared
+_CLEARS = (b"\x1b[H\x1b[2J", b"\x1b[2J\x1b[H", b"\x1b[H\x1b[J")
 _RENDITION = re.compile(rb"\x1b\[([0-9;:]*)m")
 
 
@@ -99,7 +99,7 @@ class Snapshot:
 class TerminalLog:
     """The last bytes of a terminal's output by absolute offset, and the screen they made.
 
-    Drawing is put off until somebody looks or 64 KiB wait for it; a flood of lines that will leave
+    Drawing is put off until somebody looks or 16 KiB wait for it; a flood of lines that will leave
     the scrollback before anybody looks is never drawn.  Feeding such a flood therefore costs about
     as much as copying it.
 
@@ -228,16 +228,14 @@ class TerminalLog:
     def _note_plain(self, data: bytes) -> None:
         """Keep `_plain` after the last thing that is not plain."""
         # A sequence that is split is taken as not plain, whatever it will be.
-        if self._head.safe != self.end or (
-            (b"\x1b" in data or b"\x0e" in data or b"\x0f" in data or b"\xc2" in data)
-            and _NOT_PLAIN.search(data)
-        ):
+        if self._head.safe != self.end or not _has_only(data, _PLAIN):
             self._plain = self.end
 
     def _relieve(self, pending: int) -> None:
         """Draw what waits, or forget it where it will never be seen."""
         plain_from = max(self._plain, self._drawn)
         if plain_from - self._drawn > _MOST_PENDING:
+            self._skip_frames()
             self._draw()
         elif pending > _MOST_PLAIN:
             drawn = self._drawn
@@ -288,11 +286,30 @@ class TerminalLog:
             with memoryview(buffer) as view:
                 skipped = bytes(view[first:at])
             ascii_first_set = b"\x1b(B" in skipped
-            reset = max(skipped.rfind(b"\x1b[m"), skipped.rfind(b"\x1b[0m"), 0)
-            for sequence in _RENDITION.finditer(skipped, reset):
-                look = rendition(look, sequence[1].decode())
+            look = _look_after(look, skipped)
         screen.forget(look, ascii_first_set=ascii_first_set)
         self._drawn = self._base + at
+
+    def _skip_frames(self) -> None:
+        """Leave out what a full-screen program drew before it last cleared the screen."""
+        screen = self._screen
+        if not screen.is_alternate or screen.modes.origin:
+            return
+        with memoryview(self._buffer) as view:
+            waiting = bytes(view[self._drawn - self._base : self.safe_end - self._base])
+        cleared = max(map(waiting.rfind, _CLEARS))
+        if cleared <= 0:
+            return
+        skipped = waiting[:cleared]
+        shown, hidden = skipped.count(b"\x1b[?25h"), skipped.count(b"\x1b[?25l")
+        if not _has_only(skipped, _FRAME, shown + hidden):
+            return
+        if shown or hidden:
+            is_shown = skipped.rfind(b"\x1b[?25h") > skipped.rfind(b"\x1b[?25l")
+            screen.modes.cursor_visible = is_shown
+        look = _look_after((*screen.pen[:3], screen.extra), skipped)
+        screen.overlook(look, ascii_first_set=b"\x1b(B" in skipped)
+        self._drawn += cleared
 
     def _trim(self) -> None:
         """Forget bytes that are beyond the size, and drawn."""
@@ -303,3 +320,27 @@ class TerminalLog:
             self._tail.feed(bytes(self._buffer[:cut]))
             del self._buffer[:cut]
             self._base += cut
+
+
+def _has_only(data: bytes, finals: bytes, others: int = 0) -> bool:
+    """Whether there are no sequences but CSI with these finals, the ASCII set and `others`.
+
+    Counting is some five times faster than a pattern that looks at each sequence.
+    """
+    if b"\x0e" in data or b"\x0f" in data or (b"\xc2" in data and _C1.search(data)):
+        return False
+    if b"\x1b" not in data:
+        return True
+    if b"\x1b7" in data or b"\x1b8" in data:
+        return False  # which are no CSI without their digit
+    bare = data.translate(None, b"0123456789;:")
+    known = sum(bare.count(b"\x1b[%c" % final) for final in finals)
+    return known + data.count(b"\x1b(B") + others == bare.count(b"\x1b")
+
+
+def _look_after(look: Look, data: bytes) -> Look:
+    """Return the look that the colours in a piece of output lead to."""
+    reset = max(data.rfind(b"\x1b[m"), data.rfind(b"\x1b[0m"), 0)
+    for sequence in _RENDITION.finditer(data, reset):
+        look = rendition(look, sequence[1].decode())
+    return look

@@ -99,6 +99,8 @@ class Screen:
         self.links = Links()
         self._scrollback = scrollback
         self._looks: dict[tuple[Look, str], Look] = {}
+        self._params: dict[str, list[int]] = {}
+        self._joined = 0  # `joins` before the sequence that is being obeyed
         self._start()
         self._controls = self._table_of_controls()
         self._sequences = self._table_of_sequences()
@@ -155,6 +157,10 @@ class Screen:
         page.lines = []
         page.fill()
         page.x, page.y = 0, self.rows - 1
+        self.overlook(pen, ascii_first_set=ascii_first_set)
+
+    def overlook(self, pen: Look, *, ascii_first_set: bool) -> None:
+        """Take it that output was drawn of which only this is left."""
         self.joins = 0
         self._use(pen)
         if ascii_first_set:
@@ -172,14 +178,18 @@ class Screen:
         page = self.page
         cols, pen = self.cols, self.pen
         x, at, count = page.x, 0, len(text)
-        most = (page.scrollback + 2 * self.rows) * cols
-        if count > most + cols and self.modes.wrap and page.top == 0:
+        if (
+            count > 2 * cols
+            and count > (most := (page.scrollback + 2 * self.rows) * cols) + cols
+            and self.modes.wrap
+            and page.top == 0
+        ):
             # What leaves the scrollback within this very run need not be drawn; whole rows are
             # left out, so that the cursor ends in the same column.
             at = (count - most) // cols * cols
         line = page.row(page.y)
         chars, looks = line.chars, line.looks
-        if x and cell_width(chars[x - 1]) == 2:
+        if x and chars[x - 1] >= "\u0300" and cell_width(chars[x - 1]) == 2:
             line.clear(x - 1, pen)
         while True:
             room = cols - x
@@ -271,13 +281,19 @@ class Screen:
 
     def csi(self, name: str, params: str) -> None:
         """Obey a control sequence."""
+        self._joined, self.joins = self.joins, 0
         if name == "m":
             self._select_rendition(params)
-        else:
-            obey = self._sequences.get(name)
-            if obey is not None:
-                obey(read_params(params)[0])
-        self.joins = 0
+            return
+        obey = self._sequences.get(name)
+        if obey is not None:
+            numbers = self._params.get(params)
+            if numbers is None:
+                numbers = read_params(params)[0]
+                if len(self._params) >= _MOST_LOOKS:
+                    self._params.clear()
+                self._params[params] = numbers
+            obey(numbers)
 
     def esc(self, name: str) -> None:
         """Obey an escape sequence."""
@@ -600,20 +616,22 @@ class Screen:
             line.wrapped = False
 
     def _repeat(self, params: list[int]) -> None:
-        if not self.joins:
+        if not self._joined:
             return
         page = self.page
-        at = page.x - self.joins
+        at = page.x - self._joined
         text = page.row(page.y).chars[at] if 0 <= at < self.cols else ""
         if not text or text == TAIL:
             return
         # Repeating beyond what is kept changes nothing but the column.
-        per_row = self.cols // self.joins
+        per_row = self.cols // self._joined
         most = (page.scrollback + 2 * self.rows) * per_row
         count = params[0] or 1
         if count > most:
             count = most + count % per_row
+        self.joins = self._joined
         self.print_text(text * count)
+        self.joins = 0
 
     def _align(self) -> None:
         fg, bg, flags, _ = self.pen
@@ -648,7 +666,8 @@ class Screen:
     # Looks, links and character sets.
 
     def _select_rendition(self, params: str) -> None:
-        before = (*self.pen[:3], self.extra)
+        pen = self.pen
+        before = pen if pen[3] is self.extra else (pen[0], pen[1], pen[2], self.extra)
         key = (before, params)
         after = self._looks.get(key)
         if after is None:

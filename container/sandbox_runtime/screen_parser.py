@@ -86,7 +86,8 @@ class Parser:
             if kind == 1:
                 sink.print_text(token[1])
             elif kind == 5:
-                sink.csi(token[2] + token[4] + token[5], token[3])
+                prefix, params, between, final = token.group(2, 3, 4, 5)
+                sink.csi(prefix + between + final, params)
             elif kind == 6:
                 for char in token[6]:
                     sink.control(char)

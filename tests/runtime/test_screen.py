@@ -1,0 +1,85 @@
+"""The screen model by itself, with pyte as a second opinion on what pyte knows."""
+
+from __future__ import annotations
+
+import pyte
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandbox_runtime.screen import Screen
+from sandbox_runtime.screen_looks import read_params
+
+# What pyte has right: it loses track of rows that are moved by inserting, deleting and margins.
+_agreed = st.one_of(
+    st.text("abc xyz", min_size=1, max_size=9),
+    st.sampled_from(["\r\n", "\r", "\b", "\r\n\r\n"]),
+    st.builds("\x1b[{};{}H".format, st.integers(1, 10), st.integers(1, 30)),
+    st.builds("\x1b[{}{}".format, st.integers(1, 12), st.sampled_from("ABCDG@PX")),
+    st.builds("\x1b[{}{}".format, st.sampled_from([0, 2]), st.sampled_from("JK")),
+    st.sampled_from(["\x1b[0;1m", "\x1b[31m", "\x1b7", "\x1b[2;1H\x1b7"]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(_agreed, max_size=40))
+def test_pyte_sees_the_same(said: list[str]) -> None:
+    """On what both know, an independent terminal emulator shows the same text and cursor."""
+    output = "".join(said)
+    other = pyte.Screen(200, 10)  # too wide for anything to wrap
+    pyte.Stream(other).feed(output)
+    screen = Screen(200, 10)
+    screen.feed(output.encode())
+
+    assert [screen.page.row(y).text() for y in range(10)] == [row.rstrip() for row in other.display]
+    assert (screen.page.x, screen.page.y) == (other.cursor.x, other.cursor.y)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.binary(max_size=300),
+    st.integers(1, 50),
+    st.integers(1, 20),
+    st.lists(st.integers(1, 60), max_size=4),
+)
+def test_sizes_hold_whatever_comes(data: bytes, cols: int, rows: int, later: list[int]) -> None:
+    """Each page has all its rows, each row all its cells, and the cursor is among them."""
+    screen = Screen(cols, rows, scrollback=5)
+    for size in [*later, 3]:
+        screen.feed(data)
+        screen.resize(size, max(size // 2, 1))
+        for page in (screen.normal, screen.alternate):
+            assert (
+                len(page.lines) in range(screen.rows, screen.rows + page.scrollback + 1)
+                or not page.lines
+            )
+            assert all(len(line.chars) == len(line.looks) == screen.cols for line in page.lines)
+        assert 0 <= screen.page.y < screen.rows
+        assert 0 <= screen.page.x <= screen.cols
+
+
+@pytest.mark.parametrize(
+    ("text", "params", "subs"),
+    [
+        ("", [0], {}),
+        ("1;;3", [1, 0, 3], {}),
+        ("4:3", [4], {0: [3]}),
+        ("38:2::1:2:3;1", [38, 1], {0: [2, -1, 1, 2, 3]}),
+        ("999999999999999999999", [0x7FFFFFFF], {}),
+        (";".join("1" * 40), [1] * 32, {}),
+    ],
+)
+def test_parameters_are_read_as_terminals_read_them(
+    text: str, params: list[int], subs: dict[int, list[int]]
+) -> None:
+    """What is left out is 0, or -1 behind a colon; numbers and counts have limits."""
+    assert read_params(text) == (params, subs)
+
+
+def test_titles_are_put_aside_and_taken_back() -> None:
+    """A program may save the title and restore it; no more than ten are kept."""
+    screen = Screen(20, 5)
+    screen.feed(b"\x1b]2;shell\x07" + b"\x1b[22;0t" * 30 + b"\x1b]2;editor\x07\x1b[23;0t")
+
+    assert screen.title == "shell"
+    assert len(screen.titles) == 9
