@@ -68,6 +68,20 @@ class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
     # Twice what is taken, so that what is too long can be refused with a word.
     max_message_size = 2 * MAX_MESSAGE
 
+    @property
+    def ping_interval(self) -> float:
+        """Seconds between two pings; 0 for none.
+
+        The server's setting is in milliseconds.  The pings are tornado's own, which let go of a
+        browser that has not answered when the next one is due.
+        """
+        return float(super().ping_interval) / 1000
+
+    @property
+    def ping_timeout(self) -> float:
+        """Seconds until a ping must be answered."""
+        return self.ping_interval
+
     async def get(self, *args: str, **kwargs: str) -> None:
         """Decide who may connect, before anything is made."""
         user = self.current_user
@@ -79,9 +93,9 @@ class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
             raise web.HTTPError(403)
         await super().get(*args, **kwargs)
 
-    async def open(self, *args: str, **kwargs: str) -> None:
+    async def open(self, *args: str, **_: str) -> None:
         """Join the browser and its terminal; messages wait in the socket until that is done."""
-        super().open(*args, **kwargs)
+        # Not the mixin's `open`, which would begin pings of its own.
         self.sandbox_id = args[0]
         try:
             self._is_acknowledged = self._flag("ack")
