@@ -7,6 +7,11 @@ switching mode 1004 on makes browsers send: that is news, not an answer to an ol
 Rows are written one after the other and wrap where they wrapped, so that a viewer can wrap them
 anew later, and each begins and ends without colours, so that any number of the oldest may be left
 out.  Empty cells stay empty: they are skipped or erased, not written as blanks.
+
+What output cannot bring about, and a viewer therefore does not get: which rows wrapped on a screen
+of one row; empty cells that are underlined or inverse (they become blanks); the columns that a
+narrower alternate page has lost (the program draws them again); the row of a saved cursor that has
+left the screen; a link that restoring the cursor has hidden, if colours were changed since.
 """
 
 from __future__ import annotations
