@@ -120,6 +120,10 @@ class Ending:
         loop.call_later(grace, self._kill)
         self._look()
 
+    def hurry(self) -> None:
+        """Wait no longer: KILL at once."""
+        self._kill()
+
     def _send(self, number: int) -> bool:
         members = self._find()
         for pid in members:

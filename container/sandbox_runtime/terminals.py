@@ -53,7 +53,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox_kernel.wire.record import Record
     from sandbox_runtime.activity import Activity
     from sandbox_runtime.children import Children
     from sandbox_runtime.config import Config
@@ -130,6 +129,8 @@ class Terminal:
         self._asked_by = 0
         self.waiters: list[Callable[[], None]] = []
         """Called once when the terminal has ended."""
+        self.ending_waiters: list[Callable[[], None]] = []
+        """Called once when also nothing is left of what is being ended with it."""
         self.finished = False
         self.exit_code: int | None = None
         self.signal: int | None = None
@@ -141,6 +142,7 @@ class Terminal:
         self._ended_at: float | None = None
         self._master = self._slave = -1
         self._is_reading = False
+        self._events = 0
         self._input: InputQueue | None = None
         self._calls_waiting = 0
         self.end = 0
@@ -350,11 +352,26 @@ class Terminal:
 
     def _watch(self) -> None:
         """Ask the loop for exactly what can be acted on."""
-        loop, blocked = self.table.loop, self._input is not None and self._input.blocked
+        blocked = self._input is not None and self._input.blocked
         events = (READ if self._is_reading else 0) | (WRITE if blocked else 0)
-        loop.remove_if_added(self._master)
-        if events:
+        if events == self._events:
+            return
+        loop, before, self._events = self.table.loop, self._events, events
+        if not before:
             loop.add(self._master, events, self._ready)
+        elif events:
+            loop.modify(self._master, events)
+        else:
+            loop.remove(self._master)
+
+    def _unwatch(self) -> int:
+        """Give the PTY up; return its descriptor, which nobody watches any more."""
+        master, self._master = self._master, -1
+        self._is_reading = False
+        if self._events:
+            self._events = 0
+            self.table.loop.remove(master)
+        return master
 
     # --- input --------------------------------------------------------------------------------
 
@@ -463,11 +480,13 @@ class Terminal:
         """End the program and all that was started in the terminal."""
         if self.running:
             self.reason = self.reason or reason
-        if self._ending is None or grace <= 0:
+        if self._ending is None:
             self._ending = Ending(
                 self.table.loop, self._members, grace, politely=politely, done=self._all_ended
             )
             self._ending.begin()
+        elif grace <= 0:
+            self._ending.hurry()
 
     def _members(self) -> list[int]:
         found = find_members(self._session_leader, self.terminal_id)
@@ -543,19 +562,13 @@ class Terminal:
 
     def _hung_up(self) -> None:
         """Nobody has the terminal any more, or somebody has revoked it."""
-        self.table.loop.remove_if_added(self._master)
-        os.close(self._master)
-        self._master = -1
-        self._is_reading = False
+        os.close(self._unwatch())
         if not self.running:
             self._finish()
 
     def _finish(self) -> None:
         if self._master >= 0:
-            self.table.loop.remove_if_added(self._master)
-            self.table.leftovers.discard(self._master)
-            self._master = -1
-            self._is_reading = False
+            self.table.leftovers.discard(self._unwatch())
         self._ended_at = time.time()
         self.finished = True
         self.settle()
@@ -565,10 +578,13 @@ class Terminal:
         self.table.ended(self)
 
     def _tell_waiters(self) -> None:
-        if self.finished:
-            waiters, self.waiters = self.waiters, []
-            for each in waiters:
-                each()
+        if not self.finished:
+            return
+        told, self.waiters = self.waiters, []
+        if not self.is_ending:
+            told, self.ending_waiters = told + self.ending_waiters, []
+        for each in told:
+            each()
 
 
 class Terminals:
@@ -752,7 +768,7 @@ class Terminals:
         terminal.terminate(request.grace)
         if terminal.finished and not terminal.is_ending:
             return terminal.info()
-        self._wait_for(terminal, exchange, "terminal.terminate", terminal.info)
+        self._wait(terminal, terminal.ending_waiters, exchange, "terminal.terminate")
         return None
 
     def wait(self, request: TerminalRequest, exchange: Exchange) -> TerminalInfo | None:
@@ -760,22 +776,22 @@ class Terminals:
         terminal = self._get(request.terminal_id)
         if terminal.finished:
             return terminal.info()
-        self._wait_for(terminal, exchange, "terminal.wait", terminal.info)
+        self._wait(terminal, terminal.waiters, exchange, "terminal.wait")
         return None
 
     @staticmethod
-    def _wait_for(
-        terminal: Terminal, exchange: Exchange, operation: str, answer: Callable[[], Record]
+    def _wait(
+        terminal: Terminal, waiters: list[Callable[[], None]], exchange: Exchange, operation: str
     ) -> None:
         def tell() -> None:
-            exchange.result(answer())
+            exchange.result(terminal.info())
 
         def cancelled() -> None:
-            if tell in terminal.waiters:
-                terminal.waiters.remove(tell)
+            if tell in waiters:
+                waiters.remove(tell)
             exchange.fail(OperationInterruptedError(operation, "the call was cancelled"))
 
-        terminal.waiters.append(tell)
+        waiters.append(tell)
         exchange.on_cancel = cancelled
 
     def output(self, request: TerminalOutputRequest, exchange: Exchange) -> None:

@@ -120,6 +120,27 @@ def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+def test_terminate_is_answered_when_nothing_is_left(client: Client, runtime: RuntimeChild) -> None:
+    """Later than the shell's own end, where a child of it ignores HUP; or hurried."""
+    script = "(trap '' HUP TERM; echo up; sleep 12121; :) & exec cat"
+    for hurried in (False, True):
+        info = client.call("terminal.create", argv=["sh", "-c", script])
+        with runtime.connect() as other:
+            TerminalChannel(other, info.terminal_id, cursor=info.cursor).read_until(b"up")
+        wait_until(lambda: sleepers(info.terminal_id) == {"12121"})  # noqa: B023
+        began = time.monotonic()
+        call = client.begin(
+            "terminal.terminate", terminal_id=info.terminal_id, grace=20.0 if hurried else 0.4
+        )
+        assert client.call("terminal.wait", terminal_id=info.terminal_id).signal == 1
+        if hurried:
+            client.call("terminal.terminate", terminal_id=info.terminal_id, grace=0.0)
+        client.finish(call)
+
+        assert sleepers(info.terminal_id) == set()
+        assert time.monotonic() - began < 10
+
+
 def test_terminate_spares_the_others(client: Client, tree: TerminalInfo) -> None:
     """Another terminal and another command live on."""
     other = client.call("terminal.create", argv=["sleep", "77777"])
