@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
 _TOP = Path(__file__).parents[1]
+_STATIC = "sandbox_kernel/widget/static"
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +48,34 @@ def test_jupyter_finds_kernel_and_extension(wheel):
     for name in ("kernel.json", "logo-32x32.png", "logo-64x64.png", "logo-svg.svg"):
         assert f"share/jupyter/kernels/sandbox-python/{name}" in names
     assert "etc/jupyter/jupyter_server_config.d/jupyter_ext.json" in names
+
+
+def test_the_terminals_bundle_needs_no_node(wheel, tmp_path):
+    """What runs in pages is in wheel and sdist as it is in the tree, with its licences."""
+    built = {path.name: path.read_bytes() for path in (_TOP / _STATIC).iterdir()}
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", tmp_path],
+        cwd=_TOP,
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    (path,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(path) as sdist:
+        root = path.name.removesuffix(".tar.gz")
+        members = [name for name in sdist.getnames() if f"/{_STATIC}/" in name]
+        in_sdist = {name.rsplit("/", 1)[1]: sdist.extractfile(name).read() for name in members}
+        assert f"{root}/js/packages/widget/src/view.ts" in sdist.getnames()
+        assert not [name for name in sdist.getnames() if "node_modules" in name]
+    in_wheel = {
+        name.rsplit("/", 1)[1]: wheel.read(name)
+        for name in wheel.namelist()
+        if name.startswith(f"{_STATIC}/")
+    }
+
+    assert built == in_wheel == in_sdist
+    assert {"loader.js", "LICENSES.txt"} < built.keys()
+    assert len(built) == 3
 
 
 def test_the_command_is_installed(wheel):

@@ -39,9 +39,12 @@ class Bridge:
         self.messages: list[str | bytes] = []
         self.is_closed = False
         self.gate: asyncio.Event | None = None
+        self.has_three = asyncio.Event()
 
     def message(self, message: str | bytes):
         self.messages.append(message)
+        if len(self.messages) == 3:
+            self.has_three.set()
         return None if self.gate is None else self.gate.wait()
 
     def closed(self) -> None:
@@ -108,8 +111,7 @@ async def test_input_waits_for_the_terminal_and_keeps_its_order(sock):
     assert bridge.messages == [b"1"]
     bridge.gate.set()
     async with asyncio.timeout(5):
-        while len(bridge.messages) < 3:
-            await asyncio.sleep(0)
+        await bridge.has_three.wait()
 
     assert bridge.messages == [b"1", "2", b"3"]
 
