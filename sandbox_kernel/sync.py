@@ -394,6 +394,7 @@ class Sandbox:
         rows: int = 24,
         buffer_size: int = _TERMINAL_BUFFER,
         terminal_id: str | None = None,
+        session_id: str | None = None,
     ) -> Terminal:
         """Start a command on a terminal; see `sandbox_kernel.Sandbox.create_terminal`."""
         return Terminal(
@@ -406,6 +407,7 @@ class Sandbox:
                     rows=rows,
                     buffer_size=buffer_size,
                     terminal_id=terminal_id,
+                    session_id=session_id,
                 )
             )
         )

@@ -7,6 +7,7 @@ __all__ = [
     "EXEC_CODES",
     "EXIT_CODES",
     "FAILED",
+    "HUNG_UP",
     "INTERRUPTED",
     "NOT_EXECUTABLE",
     "NOT_FOUND",
@@ -15,6 +16,7 @@ __all__ = [
     "NO_SANDBOX",
     "OK",
     "STORAGE",
+    "TERMINAL_CODES",
     "TIMED_OUT",
     "USAGE",
 ]
@@ -27,6 +29,8 @@ NOT_FOUND = 3
 BUSY = 4
 NO_ENGINE = 5
 STORAGE = 6
+HUNG_UP = 129
+"""128 plus SIGHUP."""
 INTERRUPTED = 130
 """What shells give a program that ended by Ctrl-C."""
 
@@ -46,7 +50,7 @@ EXIT_CODES = {
     STORAGE: "a file of the host cannot be read or written, or its disk is full",
     INTERRUPTED: "ended by Ctrl-C",
 }
-"""Of every command but ``exec``."""
+"""Of every command but ``exec`` and ``terminal``."""
 
 EXEC_CODES = {
     USAGE: EXIT_CODES[USAGE],
@@ -57,3 +61,13 @@ EXEC_CODES = {
     INTERRUPTED: EXIT_CODES[INTERRUPTED],
 }
 """Of ``exec``; every other code is the program's, 128 plus the signal if one ended it."""
+
+TERMINAL_CODES = {
+    OK: "detached",
+    USAGE: "wrong arguments, or input or output is no terminal; nothing was done",
+    NO_SANDBOX: "the sandbox failed or has stopped, or there is no such terminal",
+    NOT_EXECUTABLE: EXEC_CODES[NOT_EXECUTABLE],
+    NO_PROGRAM: EXEC_CODES[NO_PROGRAM],
+    HUNG_UP: "the local terminal has gone; the one in the sandbox runs on",
+}
+"""Of ``terminal``; every other code is the program's, 128 plus the signal if one ended it."""

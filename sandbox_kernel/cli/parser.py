@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import sandbox_kernel
-from sandbox_kernel.cli.exit_codes import EXEC_CODES, EXIT_CODES
+from sandbox_kernel.cli.detach_keys import DEFAULT_KEYS
+from sandbox_kernel.cli.exit_codes import EXEC_CODES, EXIT_CODES, TERMINAL_CODES
 
 if TYPE_CHECKING:
     # argparse keeps the class of this collection to itself.
@@ -35,7 +36,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         own, program = leaf.split_program()
     arguments = leaf.parser.parse_intermixed_args(own)
     if leaf.runs_program:
-        if not program:
+        if not program and not leaf.parser.get_default("program_is_optional"):
             leaf.parser.error(f"say what to run: {leaf.parser.prog} {arguments.sandbox} PROGRAM")
         arguments.argv = program
     return arguments
@@ -108,6 +109,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_run(commands)
     _add_exec(commands)
+    _add_terminal(commands)
     _add_list(commands)
     _add_stop(commands)
     _add_destroy(commands)
@@ -208,6 +210,46 @@ def _add_exec(commands: _Commands) -> None:
         type=_seconds,
         metavar="SECONDS",
         help="kill it after this time (exit code 124)",
+    )
+    _add_start_options(command)
+
+
+def _add_terminal(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "terminal",
+        "terminal:terminal",
+        "Attach this terminal to one in a sandbox, which goes on when this one is left.",
+    )
+    command.usage = f"{command.prog} [OPTION ...] SANDBOX [PROGRAM [ARGUMENT ...]]"
+    command.epilog = (
+        "Without a program: the terminal of the session, with a shell; it is made if need be.\n"
+        "With one: a new terminal. Everything after SANDBOX is the program with its arguments;\n"
+        "'--' may stand before it.\n\n" + _exit_codes(TERMINAL_CODES)
+    )
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.set_defaults(runs_program=True, program_is_optional=True)
+    command.add_argument("sandbox", metavar="SANDBOX", help=_SANDBOX_HELP)
+    command.add_argument(
+        "--terminal", metavar="ID", help="attach to this terminal, also to one that has ended"
+    )
+    command.add_argument(
+        "--session",
+        metavar="SESSION",
+        help="the session whose terminal is meant; without a program: default",
+    )
+    command.add_argument(
+        "--list", action="store_true", help="list the terminals of the sandbox; starts nothing"
+    )
+    command.add_argument(
+        "--detach-keys",
+        default=DEFAULT_KEYS,
+        metavar="KEYS",
+        help="the keys that leave the terminal (default: %(default)s), such as ctrl-p,ctrl-q;"
+        " none for no keys",
+    )
+    command.add_argument(
+        "--cwd", metavar="FOLDER", help="the folder in the sandbox to start a new terminal in"
     )
     _add_start_options(command)
 

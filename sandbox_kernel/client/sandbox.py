@@ -370,6 +370,7 @@ class Sandbox:
         rows: int = 24,
         buffer_size: int = _TERMINAL_BUFFER,
         terminal_id: str | None = None,
+        session_id: str | None = None,
     ) -> Terminal:
         """Start a command on a terminal of its own, and return a handle on it.
 
@@ -388,6 +389,9 @@ class Sandbox:
             Bytes of output that are kept for exact replay.
         terminal_id : str, optional
             A name to find it by; by default one is made that never comes again.
+        session_id : str, optional
+            A session, which has one terminal: if that lives it is returned as it is, else the new
+            one is the session's.  See `terminal`.
 
         Raises
         ------
@@ -405,6 +409,7 @@ class Sandbox:
             rows=rows,
             buffer_size=buffer_size,
             terminal_id=terminal_id,
+            session=session_id,
         )
         created = await self._taken(lambda transport: transport.call("terminal.create", request))
         return self._terminal(cast("TerminalInfo", created))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.cli.exit_codes import EXEC_CODES, EXIT_CODES
+from sandbox_kernel.cli.exit_codes import EXEC_CODES, EXIT_CODES, TERMINAL_CODES
 from sandbox_kernel.cli.parser import parse_arguments
 from sandbox_kernel.cli.report import exit_code_of, printable, size_text
 from sandbox_kernel.errors import (
@@ -66,11 +66,13 @@ def test_help_and_page_have_the_table_of_exit_codes(sandbox):
     """One table, in three places."""
     page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
     rows = re.findall(r"^\| (\d+) \| (.+?) \|$", page, re.MULTILINE)
-    table = [(str(code), text) for code, text in (*EXIT_CODES.items(), *EXEC_CODES.items())]
+    tables = ((("--help",), EXIT_CODES), (("exec", "--help"), EXEC_CODES))
+    tables += ((("terminal", "--help"), TERMINAL_CODES),)
+    table = [(str(code), text) for _, codes in tables for code, text in codes.items()]
     plain = [(code, text.replace("`", "'").rstrip(".")) for code, text in rows]
 
     assert plain == table
-    for words, codes in ((("--help",), EXIT_CODES), (("exec", "--help"), EXEC_CODES)):
+    for words, codes in tables:
         shown = sandbox(*words).out
         for code, text in codes.items():
             assert f"  {code:>3}  {text}\n" in shown
@@ -86,6 +88,8 @@ def test_help_and_page_have_the_table_of_exit_codes(sandbox):
         ("exec --json s -- ls -- x", {"argv": ["ls", "--", "x"], "json": True}),
         ("exec s --cwd /x --env A=b ls", {"argv": ["ls"], "cwd": "/x", "env": ["A=b"]}),
         ("exec --env=A=b s ls --env", {"argv": ["ls", "--env"], "env": ["A=b"]}),
+        ("terminal s --list", {"argv": [], "list": True}),
+        ("terminal s --session x -- vim --list", {"argv": ["vim", "--list"], "list": False}),
     ],
 )
 def test_options_may_stand_anywhere_but_after_a_program(words, expected):
