@@ -40,7 +40,10 @@ _REMEMBERED = 1024
 
 
 class _LetGo:
-    """Which browsers were just let go because of trouble, as they may come again by themselves."""
+    """Of which sessions browsers were just let go because of trouble: they may come again.
+
+    Not of which user: one that shows a token is a new user each time.
+    """
 
     def __init__(self) -> None:
         self._at: OrderedDict[tuple[str, str], float] = OrderedDict()
@@ -161,7 +164,7 @@ class SessionTerminalHandler(_TerminalWebSocket):
         start = self.is_acknowledged or not _let_go.is_reconnecting(self._who, time.monotonic())
         await handle(sandbox_id).terminal(
             self,
-            session_id=self.get_query_argument("session", None) or "default",
+            session_id=self._session,
             cols=80 if cols is None else cols,
             rows=24 if rows is None else rows,
             cursor=self.cursor,
@@ -180,8 +183,12 @@ class SessionTerminalHandler(_TerminalWebSocket):
         super().close(code, reason)
 
     @property
+    def _session(self) -> str:
+        return self.get_query_argument("session", None) or "default"
+
+    @property
     def _who(self) -> tuple[str, str]:
-        return self.current_user.username, self.sandbox_id
+        return self.sandbox_id, self._session
 
 
 class TerminalHandler(_TerminalWebSocket):

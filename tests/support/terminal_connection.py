@@ -98,7 +98,8 @@ class TerminalConnection:
             self.data += message
             self.messages.append(message)
             if self.acknowledges:
-                self.say(type="ack", bytes=len(self.data))
+                with contextlib.suppress(ConnectionClosed):
+                    self.say(type="ack", bytes=len(self.data))
         else:
             self.messages.append(json.loads(message))
         return True
