@@ -15,7 +15,7 @@ from jupyter_core.utils import ensure_async
 from jupyter_server.base.handlers import JupyterHandler
 from jupyter_server.base.websocket import WebSocketMixin
 from tornado import web
-from tornado.websocket import WebSocketHandler
+from tornado.websocket import WebSocketHandler, WebSocketProtocol, WebSocketProtocol13
 
 from jupyter_ext.handles import handle
 from sandbox_kernel.client.terminal_protocol import (
@@ -31,6 +31,8 @@ from sandbox_kernel.errors import SandboxError, TerminalNotFoundError, Validatio
 from sandbox_kernel.wire.terminal import check_size
 
 __all__ = ["HANDLERS", "SessionTerminalHandler", "TerminalHandler"]
+
+_READ_BYTES = 8 << 10
 
 _RECONNECTING = 45.0
 """Seconds within which the stable addon comes again: its longest pause is 32 s and a tenth."""
@@ -63,6 +65,34 @@ class _LetGo:
 _let_go = _LetGo()
 
 
+class _ReadingAhead(WebSocketProtocol13):
+    """tornado's protocol, but it takes from its stream all that is there, once for each wake-up.
+
+    tornado asks three times for a keystroke's frame, each time by way of a future.  The one method
+    in between is not public: should it go, reading is as it was.
+    """
+
+    _ahead = b""
+    _at = 0
+
+    async def _read_bytes(self, n: int) -> bytes:
+        at = self._at
+        if len(self._ahead) - at < n:
+            stream = self.stream
+            # Keys are short, and each read makes a new buffer of this size.
+            stream.read_chunk_size = _READ_BYTES
+            pieces = [self._ahead[at:]]
+            missing = n - len(pieces[0])
+            while missing > 0:
+                piece = await stream.read_bytes(max(missing, _READ_BYTES), partial=True)
+                pieces.append(piece)
+                missing -= len(piece)
+            self._ahead, at = b"".join(pieces), 0
+        self._at = at + n
+        self._wire_bytes_in += n
+        return self._ahead[at : at + n]
+
+
 class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
     """What both routes share: authentication, authorisation, origin, pings, and the address."""
 
@@ -84,6 +114,13 @@ class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
     def ping_timeout(self) -> float:
         """Seconds until a ping must be answered."""
         return self.ping_interval
+
+    def get_websocket_protocol(self) -> WebSocketProtocol | None:
+        """Return tornado's own, made to read ahead."""
+        protocol = super().get_websocket_protocol()
+        if type(protocol) is WebSocketProtocol13:
+            protocol = _ReadingAhead(self, mask_outgoing=False, params=protocol.params)
+        return protocol
 
     async def get(self, *args: str, **kwargs: str) -> None:
         """Decide who may connect, before anything is made."""

@@ -318,6 +318,22 @@ def test_a_terminal_that_is_not_there(open_socket, create, ack):
     assert each.events()[0]["code"] == "INVALID_SANDBOX_ID"
 
 
+def test_input_however_it_is_cut(open_socket, create):
+    """In fragments, byte by byte on the wire, and many frames at once: the same keys in order."""
+    one = open_socket(create("bash", "--norc", env={"PS1": "$ "}))
+    one.read_until(b"$ ")
+    one.socket.send([b"echo fr", b"", b"ag", b"$((1+1))\r"])
+    one.read_until(b"frag2\r\n")
+    keys = b"echo by''tes\r"
+    frames = b"".join(b"\x82\x81\0\0\0\0" + bytes([key]) for key in keys)
+    one.socket.socket.sendall(frames)
+    one.read_until(b"bytes\r\n")
+    for byte in frames:
+        one.socket.socket.sendall(bytes([byte]))
+        time.sleep(0.001)
+    one.read_until(b"bytes\r\n")
+
+
 def test_a_paste_of_12_megabytes(open_socket, create):
     """Taken whole, in one frame or many; beyond the limit refused with its number, then 1009."""
     code = "import os,sys,tty;tty.setraw(0);os.write(1,b'up');n=int(sys.argv[1])\n"
