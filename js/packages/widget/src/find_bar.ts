@@ -5,13 +5,7 @@
 import type { ISearchOptions, SearchAddon } from "@xterm/addon-search";
 import type { IDisposable } from "@xterm/xterm";
 import { button, element } from "./dom.js";
-
-const COLOURS = {
-  matchBackground: "#f2d479",
-  matchOverviewRuler: "#c08a00",
-  activeMatchBackground: "#f0a13a",
-  activeMatchColorOverviewRuler: "#d96c00",
-};
+import { type FindColours, findColoursOf } from "./theme.js";
 
 export class FindBar implements IDisposable {
   readonly root: HTMLElement;
@@ -19,11 +13,13 @@ export class FindBar implements IDisposable {
   readonly #input: HTMLInputElement;
   readonly #count: HTMLElement;
   readonly #results: IDisposable;
-  readonly #onClose: () => void;
+  readonly #onToggle: (isOpen: boolean) => void;
+  #colours = findColoursOf(true);
 
-  constructor(search: SearchAddon, onClose: () => void) {
+  /** `onToggle` is called when it has opened or closed. */
+  constructor(search: SearchAddon, onToggle: (isOpen: boolean) => void) {
     this.#search = search;
-    this.#onClose = onClose;
+    this.#onToggle = onToggle;
     this.#input = element("input", "sbx-input", {
       type: "text",
       placeholder: "Find",
@@ -56,9 +52,18 @@ export class FindBar implements IDisposable {
     });
   }
 
+  get isOpen(): boolean {
+    return !this.root.hidden;
+  }
+
+  set colours(colours: FindColours) {
+    this.#colours = colours;
+  }
+
   /** Show it; what is selected in the terminal is looked for. */
   open(selection: string): void {
     this.root.hidden = false;
+    this.#onToggle(true);
     if (selection !== "" && !selection.includes("\n")) {
       this.#input.value = selection;
     }
@@ -72,7 +77,7 @@ export class FindBar implements IDisposable {
   close(): void {
     this.root.hidden = true;
     this.#search.clearDecorations();
-    this.#onClose();
+    this.#onToggle(false);
   }
 
   dispose(): void {
@@ -90,7 +95,16 @@ export class FindBar implements IDisposable {
   }
 
   #find(where: "here" | "down" | "up"): void {
-    const options: ISearchOptions = { decorations: COLOURS, incremental: where === "here" };
+    const { match, activeMatch } = this.#colours;
+    const options: ISearchOptions = {
+      incremental: where === "here",
+      decorations: {
+        matchBackground: match,
+        matchOverviewRuler: match,
+        activeMatchBackground: activeMatch,
+        activeMatchColorOverviewRuler: activeMatch,
+      },
+    };
     if (this.#input.value === "") {
       this.#search.clearDecorations();
       this.#count.textContent = "";

@@ -7,6 +7,7 @@ import { isLightColor, parseColor, type Rgba, themeOf } from "./theme.js";
 
 export interface PageLook {
   readonly theme: ITheme;
+  readonly isLight: boolean;
   readonly fontFamily: string;
   readonly fontSize: number;
 }
@@ -37,6 +38,7 @@ export function readLook(place: HTMLElement): PageLook {
   probe.remove();
   return {
     theme,
+    isLight,
     fontFamily: style.getPropertyValue("--jp-code-font-family").trim() || MONOSPACE,
     fontSize: Number.parseFloat(style.getPropertyValue("--jp-code-font-size")) || FONT_SIZE,
   };

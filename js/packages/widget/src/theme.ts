@@ -84,6 +84,18 @@ export function themeOf(read: ReadColor, isLight: boolean): ITheme {
   };
 }
 
+/** Colours of what the search found; the letters on them are the theme's. */
+export interface FindColours {
+  readonly match: string;
+  readonly activeMatch: string;
+}
+
+export function findColoursOf(isLight: boolean): FindColours {
+  return isLight
+    ? { match: "#fbe7a6", activeMatch: "#f7b955" }
+    : { match: "#5c4a12", activeMatch: "#8f5a0a" };
+}
+
 /** Whether a background is a light one. */
 export function isLightColor([red, green, blue]: Rgba): boolean {
   return 0.299 * red + 0.587 * green + 0.114 * blue > 128;

@@ -26,6 +26,7 @@ import { type Size, usableSize } from "./size.js";
 import { describe, type Facts, titleText } from "./status.js";
 import { StatusLine } from "./status_line.js";
 import ownStyle from "./style.css";
+import { findColoursOf } from "./theme.js";
 
 const SCROLLBACK_LINES = 5000;
 /** Resizes come in bursts: a side bar that slides, a window that is dragged. */
@@ -91,7 +92,12 @@ class TerminalView {
       onSizeImposed: (size) => this.#showSize(size),
     });
     const search = new SearchAddon();
-    this.#find = new FindBar(search, () => this.#terminal.focus());
+    this.#find = new FindBar(search, (isOpen) => {
+      this.#takeLook();
+      if (!isOpen) {
+        this.#terminal.focus();
+      }
+    });
     this.#paste = new PasteBar((text) => {
       this.#terminal.focus();
       this.#terminal.paste(text);
@@ -243,9 +249,14 @@ class TerminalView {
   }
 
   #takeLook(): void {
-    const { theme, fontFamily, fontSize } = readLook(this.root);
+    const { theme, isLight, fontFamily, fontSize } = readLook(this.root);
     const { options } = this.#terminal;
-    options.theme = theme;
+    const colours = findColoursOf(isLight);
+    this.#find.colours = colours;
+    // The match that is stood on is selected, too, and a selection lies over other marks.
+    options.theme = this.#find.isOpen
+      ? { ...theme, selectionInactiveBackground: colours.activeMatch }
+      : theme;
     options.fontFamily = fontFamily;
     options.fontSize = this.#settings.fontSize || fontSize;
     this.root.style.setProperty("--sbx-background", theme.background ?? "");

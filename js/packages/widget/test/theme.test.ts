@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { isLightColor, parseColor, type Rgba, themeOf } from "../src/theme.js";
+import { findColoursOf, isLightColor, parseColor, type Rgba, themeOf } from "../src/theme.js";
 
 function reader(colors: Record<string, Rgba>): (name: string) => Rgba | undefined {
   return (name) => colors[name];
@@ -46,6 +46,20 @@ test("every named colour can be read on its ground", () => {
       const contrast = (Math.max(one, ground) + 0.05) / (Math.min(one, ground) + 0.05);
 
       expect(contrast, name).toBeGreaterThanOrEqual(4.5);
+    }
+  }
+});
+
+test("what was found can be read on its mark", () => {
+  for (const isLight of [true, false]) {
+    const letters = luminance(themeOf(isLight ? LIGHT : DARK, isLight).foreground ?? "");
+    for (const mark of Object.values(findColoursOf(isLight))) {
+      const one = luminance(mark);
+
+      expect(
+        (Math.max(one, letters) + 0.05) / (Math.min(one, letters) + 0.05),
+        mark,
+      ).toBeGreaterThanOrEqual(4.5);
     }
   }
 });
