@@ -54,7 +54,9 @@ class JupyterServer:
     home : JupyterHome
         Whose server it is; its root folder is ``home.work``.
     app : str
-        Module to run: ``jupyter_server`` or ``jupyterlab``.
+        Module to run: ``jupyter_server``, ``jupyterlab`` or ``notebook``.
+    base_url : str
+        What all its addresses begin with, as behind a hub.
     options : str
         More command-line options.
     extra : str
@@ -62,14 +64,19 @@ class JupyterServer:
     """
 
     def __init__(
-        self, home: JupyterHome, *options: str, app: str = "jupyter_server", **extra: str
+        self,
+        home: JupyterHome,
+        *options: str,
+        app: str = "jupyter_server",
+        base_url: str = "/",
+        **extra: str,
     ) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.home = home
         self.token = uuid.uuid4().hex
-        self.base = f"http://127.0.0.1:{self.port}"
+        self.base = f"http://127.0.0.1:{self.port}{base_url.rstrip('/')}"
         self.log_path = home.root / f"server-{self.port}.log"
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(
@@ -79,6 +86,7 @@ class JupyterServer:
                     *(
                         f"--IdentityProvider.token={self.token}",
                         f"--ServerApp.root_dir={home.work}",
+                        f"--ServerApp.base_url={base_url}",
                     ),
                     *options,
                 ],

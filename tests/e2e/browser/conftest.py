@@ -44,13 +44,14 @@ class Lab:
         self.server = server
         self.shots = shots
 
-    def write(self, name: str, *codes: str) -> None:
+    def write(self, name: str, *codes: str, kernel: str = KERNEL) -> None:
         """Make a notebook of code cells."""
         cells = [nbformat.v4.new_code_cell(code) for code in codes]
         notebook = nbformat.v4.new_notebook(cells=cells)
+        shown = "Python 3 (sandbox)" if kernel == KERNEL else kernel
         notebook.metadata["kernelspec"] = {
-            "name": KERNEL,
-            "display_name": "Python 3 (sandbox)",
+            "name": kernel,
+            "display_name": shown,
             "language": "python",
         }
         nbformat.write(notebook, self.server.home.work / name)
