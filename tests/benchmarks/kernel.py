@@ -8,7 +8,6 @@ stays when the machine is slower or busy.  See README.md beside this file.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import hashlib
@@ -16,8 +15,6 @@ import hmac
 import json
 import os
 import shutil
-import socket
-import statistics
 import struct
 import sys
 import tempfile
@@ -30,15 +27,12 @@ from typing import Any
 import psutil
 import zmq
 from jupyter_client.manager import KernelManager
-from websockets.client import ClientProtocol
-from websockets.frames import Frame
-from websockets.protocol import State
-from websockets.typing import Subprotocol
-from websockets.uri import parse_uri
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from tests.support.benchmark_table import Row, cpu_of, run_table
 from tests.support.jupyter_home import JupyterHome, processes_below
+from tests.support.lean_websocket import BINARY, LeanWebSocket
 from tests.support.ws_connection import JupyterServer
 
 DATE = "2026-01-01T00:00:00Z"
@@ -77,35 +71,12 @@ class WebSocketProbe:
         assert status == 201, (status, body)
         self.server, self.kernel_id = server, body["id"]
         session = uuid.uuid4().hex
-        self.protocol = ClientProtocol(
-            parse_uri(
-                f"ws://127.0.0.1:{server.port}/api/kernels/{self.kernel_id}/channels"
-                f"?session_id={session}"
-            ),
-            subprotocols=[Subprotocol("v1.kernel.websocket.jupyter.org")],
-            max_size=None,
+        self.websocket = LeanWebSocket(
+            server,
+            f"/api/kernels/{self.kernel_id}/channels?session_id={session}",
+            subprotocol="v1.kernel.websocket.jupyter.org",
         )
         self.header = {"username": "u", "session": session, "version": "5.4"}
-        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=60)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        request = self.protocol.connect()
-        request.headers["Authorization"] = f"token {server.token}"
-        self.protocol.send_request(request)
-        self.flush()
-        while self.protocol.state is not State.OPEN:
-            self.read()
-        assert self.protocol.handshake_exc is None, self.protocol.handshake_exc
-
-    def flush(self) -> None:
-        for data in self.protocol.data_to_send():
-            self.socket.sendall(data)
-
-    def read(self) -> list[bytes]:
-        """Wait for data; return the messages that are complete."""
-        self.protocol.receive_data(self.socket.recv(1 << 16))
-        self.flush()
-        events = self.protocol.events_received()
-        return [bytes(event.data) for event in events if isinstance(event, Frame)]
 
     def execute(self, code: str) -> None:
         """Run a cell; return once its reply and its idle are here."""
@@ -117,16 +88,15 @@ class WebSocketProbe:
         for part in parts:
             offsets.append(offsets[-1] + len(part))
         numbers = struct.pack(f"<{len(offsets) + 1}Q", len(offsets), *offsets)
-        self.protocol.send_binary(b"".join([numbers, *parts]))
-        self.flush()
+        self.websocket.send(BINARY, b"".join([numbers, *parts]))
         mine, missing = msg_id.encode(), {b"execute_reply", b'"idle"'}
         while missing:
-            for message in self.read():
+            for _, message in self.websocket.read():
                 if mine in message:
                     missing -= {each for each in missing if each in message}
 
     def close(self) -> None:
-        self.socket.close()
+        self.websocket.close()
         self.server.call("DELETE", f"/api/kernels/{self.kernel_id}")
 
 
@@ -298,46 +268,6 @@ class Traffic:
     bytes: int = 0
     replied_at: float = 0.0
     reply: bytes = b""
-
-
-def cpu_of(pid: int) -> float:
-    # schedstat counts nanoseconds; the times of psutil come in hundredths of a second.
-    used = 0
-    with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/schedstat") as file:
-                used += int(file.read().split()[0])
-    return used / 1e9
-
-
-@dataclasses.dataclass
-class Row:
-    """One line of the table; `values` holds what was measured per kernel."""
-
-    title: str
-    unit: str
-    goal: float | None
-    values: dict[str, list[float]]
-    absolute: bool = False
-    """The goal is for our own value, not for the ratio to plain's."""
-    at_least: bool = False
-    note: str = ""
-
-    def median(self, name: str) -> float | None:
-        return statistics.median(self.values[name]) if self.values.get(name) else None
-
-    @property
-    def ratio(self) -> float | None:
-        plain, ours = self.median(PLAIN), self.median(OURS)
-        return ours / plain if plain and ours is not None else None
-
-    @property
-    def passes(self) -> bool:
-        if self.goal is None:
-            return True
-        judged = self.median(OURS) if self.absolute else self.ratio
-        assert judged is not None
-        return judged >= self.goal if self.at_least else judged <= self.goal
 
 
 Probes = dict[str, Probe]
@@ -587,44 +517,5 @@ def measure_all(rounds: int, only: list[str]) -> Iterator[Row]:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def show(row: Row) -> None:
-    plain, ours = row.median(PLAIN), row.median(OURS)
-    ratio = "" if row.ratio is None else f"{row.ratio:7.2f}"
-    sign = ">=" if row.at_least else "<="
-    goal, verdict = "", ""
-    if row.goal is not None:
-        goal = f"{sign} {row.goal:g}" + (f" {row.unit}" if row.absolute else " x")
-        verdict = "pass" if row.passes else "MISS"
-    print(
-        f"{row.title:<52}{plain:10.2f}{ours:10.2f} {row.unit:<3}{ratio:>8}  {goal:<10} {verdict}"
-        + (f"\n    {row.note}" if row.note else ""),
-        flush=True,
-    )
-
-
-def main() -> int:
-    """Measure, print the table, and return 1 if a goal was missed."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3, help="multiplies every row's repetitions")
-    parser.add_argument("--only", nargs="*", default=[], metavar="WORD", help="execute, flood, ...")
-    parser.add_argument("--json", type=Path, help="file for every single value")
-    options = parser.parse_args()
-    # A kernel that compiles its modules anew at each start is not what users have.
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    print(f"{'':<52}{'plain':>10}{'sandbox':>10} {'':<3}{'ratio':>8}  goal", flush=True)
-    rows = []
-    for row in measure_all(options.rounds, options.only):
-        show(row)
-        rows.append(row)
-    load = os.getloadavg()[0]
-    print(f"load average {load:.1f} on {os.cpu_count()} cores")
-    if options.json:
-        found = [
-            {**dataclasses.asdict(row), "ratio": row.ratio, "passes": row.passes} for row in rows
-        ]
-        options.json.write_text(json.dumps({"load": load, "rows": found}, indent=1))
-    return 0 if all(row.passes for row in rows) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_table(__doc__ or "", ("plain", "sandbox"), measure_all))

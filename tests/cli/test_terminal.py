@@ -185,7 +185,7 @@ def test_sizes_follow_the_local_window(person):
     ada = person("one", cols=100, rows=30)
     ada.wait_for(r"\$ *$")
     ada.type("trap 'stty size' WINCH; stty size\r")
-    ada.wait_for("^30 100$")
+    ada.wait_for(r"^30 100\n.*\$ *$")
     ada.resize(60, 20)
     ada.wait_for("20 60$")
 
