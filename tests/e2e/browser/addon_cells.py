@@ -102,12 +102,6 @@ class Cell:
         self.type(command + "\n")
         self.wait_for(pattern, timeout)
 
-    def wait_for_reconnect(self, count: int) -> None:
-        """Wait until it is connected by its socket of this number."""
-        self.wait(
-            f"(cell.comeBack(), cell.sockets.length === {count} && cell.addon.state === 'connected')"
-        )
-
 
 @dataclass
 class AddonPage:
@@ -186,6 +180,15 @@ class AddonPage:
         if wait:
             cell.wait_for_state("connected", 30)
         return cell
+
+    def wait_for_reconnects(self, count: int, timeout: float = 30.0) -> None:
+        """Wait until each terminal is connected by its socket of this number."""
+        for cell in self.cells.values():
+            cell.wait(
+                "(Object.values(cells).forEach((each) => each.comeBack()), "
+                f"cell.sockets.length === {count} && cell.addon.state === 'connected')",
+                timeout,
+            )
 
     def await_prompts(self) -> None:
         """Wait until each terminal shows a shell's prompt."""

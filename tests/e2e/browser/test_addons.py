@@ -29,7 +29,7 @@ COUNT = """\
 import itertools, time
 for number in itertools.count(1):
     print(f"\\x1b[3{number % 8}mline {number}\\x1b[0m", flush=True)
-    time.sleep(0.02)
+    time.sleep(0.05)
 """
 
 ASK = """\
@@ -154,7 +154,7 @@ def test_commands_and_sizes(page: AddonPage, cells: list[Cell]) -> None:
         assert {"type": "resize", "cols": 100, "rows": 20} in socket["orders"]
 
 
-def test_ten_cuts(page: AddonPage, box: str) -> None:
+def test_ten_cuts(page: AddonPage, box: str, shots: Path) -> None:
     """After each of ten cuts the screens are the same, and no line of a counter is lost or doubled.
 
     One terminal of each addon has an editor's alternate screen open, one prints numbered lines.
@@ -174,17 +174,17 @@ def test_ten_cuts(page: AddonPage, box: str) -> None:
 
     for cut in range(1, 11):
         page.wire.cut()
-        for cell in (*editors, *counters):
-            cell.wait_for_reconnect(cut + 1)
+        page.wait_for_reconnects(cut + 1)
         for cell, screen in zip(editors, screens, strict=True):
             cell.wait_for_screen(screen)
+    page.page.screenshot(path=shots / "addons-after-ten-cuts.png")
     for cell in counters:
         cell.press("Control+c")
         cell.wait_for(r"KeyboardInterrupt[^]*[$#]\s*$")
 
     for cell in counters:
         found = numbers(cell.text)
-        assert found[-1] > 200
+        assert found[-1] > 100
         assert found == list(range(found[0], found[-1] + 1))
         # The stable addon has no cursor and is sent the last lines of the scrollback.
         assert found[0] == 1 or cell.addon == "stable"
@@ -202,8 +202,7 @@ def test_replay_is_not_answered(page: AddonPage, cells: list[Cell]) -> None:
         cell.run("python3 ask.py; echo don''e", r"^answered True[^]*done[^]*[$#]\s*$")
     screens = [cell.screen for cell in cells]
     page.wire.cut()
-    for cell in cells:
-        cell.wait_for_reconnect(2)
+    page.wait_for_reconnects(2)
     for cell, screen in zip(cells, screens, strict=True):
         cell.wait_for_screen(screen)
         cell.run("echo typed", "^typed$")
@@ -234,7 +233,7 @@ def test_exit_ends_quietly(page: AddonPage, cells: list[Cell]) -> None:
     for cell in others:
         cell.wait_for_state("disconnected")
     # The stable addon comes again after any end, and is then kept.
-    stable.wait_for_reconnect(2)
+    stable.wait("cell.sockets.length === 2 && cell.addon.state === 'connected'")
     stable.wait_for("exited with code 3; press Enter")
     page.page.wait_for_timeout(2_500)
 
@@ -269,8 +268,9 @@ def test_unknown_terminal(page: AddonPage, box: str) -> None:
 def test_bad_cursor(page: AddonPage, box: str) -> None:
     """A cursor of nowhere is refused by 1011, and without it the terminal is shown."""
     for addon in ("preview", "own-terminal"):
-        cell = page.open(addon, addon, box, wait=False, query={"cursor": "nowhere"})
-        cell.wait_for_reconnect(2)
+        page.open(addon, addon, box, wait=False, query={"cursor": "nowhere"})
+    page.wait_for_reconnects(2)
+    for cell in page.cells.values():
         cell.run("echo $((6 * 7))", "^42$")
 
         refused, accepted = cell.sockets
@@ -336,26 +336,33 @@ def test_stopped_sandbox(page: AddonPage, servers: list[JupyterServer], manager:
     own[0].run("echo $((6 * 7))", "^42$")
 
 
-def test_flood(page: AddonPage, box: str, servers: list[JupyterServer]) -> None:
-    """20 MB leave the page responsive, and Ctrl-C ends a flood within a second."""
+def test_flood(page: AddonPage, box: str, manager: Manager) -> None:
+    """20 MB never keep the page from painting for a second, and Ctrl-C ends a flood within one.
+
+    On a machine that is busy with other things all this takes longer, as does an ``echo``.
+    """
     line = "0123456789" * 7
-    for addon in ADDONS:
+    info = manager.lookup(box)
+    assert info is not None
+    for addon in ("stable", "preview", "own-terminal"):
         cell = page.open(addon, addon, box, scrollback=1_000)
         page.await_prompts()
+        began = time.monotonic()
+        cell.run("echo id''le", "^idle$")
+        limit = max(1.0, 5 * (time.monotonic() - began))
         page.page.evaluate("frames.take()")
         cell.run(f"yes {line} | head -c 20000000; echo; echo flood-do''ne", "^flood-done$", 60)
 
-        assert page.page.evaluate("frames.take()") < 500
-        cell.run(f"yes {line}", f"(^{line}\n){{20}}")
+        assert page.page.evaluate("frames.take()") < 1000 * limit
+        cell.run(f"(trap 'touch ended-{addon}' INT; yes {line})", f"({line}\\n){{20}}")
         page.page.wait_for_timeout(500)
-        began = time.monotonic()
+        pressed, began = time.time(), time.monotonic()
         cell.press("Control+c")
-        if addon.startswith("own"):
-            cell.wait_for(r"\^C\n.*[$#]\s*$")
-            assert time.monotonic() - began < 1
-        else:
-            # What has come already is drawn first: the published ones cannot hold it back.
-            cell.wait_for(r"\^C\n.*[$#]\s*$", 60)
+        # The page of a published addon has then to draw what it could not hold back.
+        cell.wait_for(r"\^C\s*user@.*[$#]\s*$", 60)
+        assert addon != "own-terminal" or time.monotonic() - began < limit
+        ended = (info.layout.workspace / f"ended-{addon}").stat().st_mtime
+        assert ended - pressed < limit
         cell.run("echo $((6 * 7))", "^42$")
 
 
