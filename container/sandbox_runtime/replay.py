@@ -117,7 +117,8 @@ class TerminalLog:
         self._buffer = bytearray()
         self._base = 0  # offset of the buffer's first byte
         self._drawn = 0  # offset up to which the screen has been drawn
-        self._plain = 0  # offset from which on all is plain
+        self._plain = 0  # offset from which on all is plain, up to `_judged`
+        self._judged = 0
         self._tail = Boundaries()  # at `_base`
         self._head = Boundaries()  # at the end
 
@@ -177,7 +178,7 @@ class TerminalLog:
             return
         self._buffer += data
         self._head.feed(data)
-        self._note_plain(data)
+        self._note_plain()
         pending = self.end - self._drawn
         if pending > _MOST_PENDING:
             self._relieve(pending)
@@ -225,11 +226,15 @@ class TerminalLog:
         """Return what is on the screen."""
         return Snapshot(self._screen, self._draw())
 
-    def _note_plain(self, data: bytes) -> None:
+    def _note_plain(self) -> None:
         """Keep `_plain` after the last thing that is not plain."""
-        # A sequence that is split is taken as not plain, whatever it will be.
-        if self._head.safe != self.end or not _has_only(data, _PLAIN):
-            self._plain = self.end
+        # Up to where nothing is split; what is, is looked at when its end has come.
+        safe, begin = self.safe_end, self._judged
+        if safe <= begin:
+            return
+        self._judged = safe
+        if not _has_only(bytes(self._buffer[begin - self._base : safe - self._base]), _PLAIN):
+            self._plain = safe
 
     def _relieve(self, pending: int) -> None:
         """Draw what waits, or forget it where it will never be seen."""
