@@ -6,6 +6,7 @@ is spoken on them.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections import OrderedDict
@@ -160,7 +161,7 @@ class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
         """Take nothing: messages that count go to the terminal, not here."""
 
     def _flag(self, name: str) -> bool:
-        value = self.get_query_argument(name, "0")
+        value = self._given(name, "0")
         if value not in ("0", "1"):
             raise ValidationFailedError(name, "must be 0 or 1")
         return value == "1"
@@ -174,10 +175,17 @@ class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
         check_size(cols, rows)
         return cols, rows
 
+    def _given(self, name: str, default: str = "") -> str:
+        """Return what the address says of `name`; the upgrade is done, so tornado's 400 is late."""
+        try:
+            return self.get_query_argument(name, default)
+        except web.HTTPError:
+            raise ValidationFailedError(name, "is not valid UTF-8") from None
+
     def _whole(self, name: str) -> int | None:
-        text = self.get_query_argument(name, None)
-        if text is None:
+        if name not in self.request.query_arguments:
             return None
+        text = self._given(name)
         if re.fullmatch("[0-9]{1,9}", text) is None:
             raise ValidationFailedError(name, "must be an integer")
         return int(text)
@@ -185,7 +193,7 @@ class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
     @property
     def cursor(self) -> str | None:
         """What the browser has drawn already."""
-        return self.get_query_argument("cursor", None) or None
+        return self._given("cursor") or None
 
 
 class SessionTerminalHandler(_TerminalWebSocket):
@@ -216,12 +224,13 @@ class SessionTerminalHandler(_TerminalWebSocket):
     def close(self, code: int | None = None, reason: str | None = None) -> None:
         """Close, and remember whom, if it was for trouble."""
         if code == TROUBLE and not self.is_acknowledged:
-            _let_go.note(self._who, time.monotonic())
+            with contextlib.suppress(ValidationFailedError):  # of the session, which has no name
+                _let_go.note(self._who, time.monotonic())
         super().close(code, reason)
 
     @property
     def _session(self) -> str:
-        return self.get_query_argument("session", None) or "default"
+        return self._given("session") or "default"
 
     @property
     def _who(self) -> tuple[str, str]:

@@ -463,7 +463,7 @@ class Screen:
             self.page.x = self.page.next_tab()
 
     def _set_tab(self) -> None:
-        self.page.tabs.add(self.page.x)
+        self.page.set_tab()
 
     def _index(self) -> None:
         self._confine()
@@ -565,17 +565,15 @@ class Screen:
 
     def _tab_forward(self, params: list[int]) -> None:
         if self.page.x < self.cols:
-            for _ in range(min(params[0] or 1, self.cols)):
-                self.page.x = self.page.next_tab()
+            self.page.x = self.page.next_tab(params[0] or 1)
 
     def _tab_backward(self, params: list[int]) -> None:
         if self.page.x < self.cols:
-            for _ in range(min(params[0] or 1, self.cols)):
-                self.page.x = self.page.previous_tab(self.page.x)
+            self.page.x = self.page.previous_tab(self.page.x, params[0] or 1)
 
     def _clear_tab(self, params: list[int]) -> None:
         if params[0] == 0:
-            self.page.tabs.discard(self.page.x)
+            self.page.clear_tab()
         elif params[0] == 3:
             self.page.tabs.clear()
 
@@ -623,9 +621,10 @@ class Screen:
         text = page.row(page.y).chars[at] if 0 <= at < self.cols else ""
         if not text or text == TAIL:
             return
-        # Repeating beyond what is kept changes nothing but the column.
+        # A dozen bytes must not fill the whole scrollback: beyond a screenful only the column that
+        # the cursor ends in is as xterm has it.
         per_row = self.cols // self._joined
-        most = (page.scrollback + 2 * self.rows) * per_row
+        most = self.rows * per_row
         count = params[0] or 1
         if count > most:
             count = most + count % per_row

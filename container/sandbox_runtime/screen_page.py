@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+
 from sandbox_runtime.screen_line import DEFAULT_LOOK, Line, Look
 
 __all__ = ["Page"]
@@ -30,7 +32,8 @@ class Page:
         self.y = 0
         self.top = 0
         self.bottom = rows - 1
-        self.tabs = set(range(0, cols, _TAB))
+        self.tabs = list(range(0, cols, _TAB))
+        """Columns of the tab stops, in order; some may lie beyond the screen."""
         self.saved_x = 0
         self.saved_y = 0  # counted from the oldest row, so it moves with its text
         self.saved_look: Look = DEFAULT_LOOK
@@ -55,7 +58,7 @@ class Page:
         self.lines = []
         self.x = self.y = 0
         self.reset_margins()
-        self.tabs = set(range(0, self.cols, _TAB))
+        self.tabs = list(range(0, self.cols, _TAB))
 
     def reset_margins(self) -> None:
         """Let the whole screen scroll."""
@@ -96,16 +99,30 @@ class Page:
         """Forget the rows above the screen."""
         del self.lines[: max(self.base, 0)]
 
-    def next_tab(self) -> int:
-        """Return the column of the next tab stop, or the last one."""
+    def next_tab(self, count: int = 1) -> int:
+        """Return the column of the next tab stop but so many, or the last one."""
         last = self.cols - 1
-        return min((tab for tab in self.tabs if self.x < tab < last), default=last)
+        at = bisect_right(self.tabs, self.x) + count - 1
+        return min(self.tabs[at], last) if at < len(self.tabs) else last
 
-    def previous_tab(self, x: int) -> int:
-        """Return the column of the tab stop before a column, or the first one."""
-        return max((tab for tab in self.tabs if tab < x), default=0)
+    def previous_tab(self, x: int, count: int = 1) -> int:
+        """Return the column of the tab stop so many before a column, or the first one."""
+        at = bisect_left(self.tabs, x) - count
+        return self.tabs[at] if at >= 0 else 0
+
+    def set_tab(self) -> None:
+        """Put a tab stop at the cursor."""
+        at = bisect_left(self.tabs, self.x)
+        if self.tabs[at : at + 1] != [self.x]:
+            self.tabs.insert(at, self.x)
+
+    def clear_tab(self) -> None:
+        """Take away the tab stop at the cursor, if there is one."""
+        at = bisect_left(self.tabs, self.x)
+        if self.tabs[at : at + 1] == [self.x]:
+            del self.tabs[at]
 
     def extend_tabs(self) -> None:
         """Put tab stops on columns that have come into being."""
         start = self.cols if self.cols in self.tabs else self.previous_tab(self.cols)
-        self.tabs.update(range(start, self.cols, _TAB))
+        self.tabs = sorted({*self.tabs, *range(start, self.cols, _TAB)})

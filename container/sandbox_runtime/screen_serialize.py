@@ -330,9 +330,9 @@ def _at(x: int, y: int) -> str:
 def _page_state(page: Page) -> str:
     """Return what sets tab stops, saved cursor and margins; the cursor moves, the look is reset."""
     out = []
-    if {tab for tab in page.tabs if tab < page.cols} != set(range(0, page.cols, 8)):
+    if [tab for tab in page.tabs if tab < page.cols] != list(range(0, page.cols, 8)):
         out.append("\x1b[3g")
-        out.extend(f"\x1b[{tab + 1}G\x1bH" for tab in sorted(page.tabs) if tab < page.cols)
+        out.extend(f"\x1b[{tab + 1}G\x1bH" for tab in page.tabs if tab < page.cols)
     out.append(_saved_cursor(page))
     if (page.top, page.bottom) != (0, page.rows - 1):
         out.append(f"\x1b[{page.top + 1};{page.bottom + 1}r")

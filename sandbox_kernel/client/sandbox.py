@@ -384,7 +384,7 @@ class Sandbox:
         cwd, env
             As for `exec`.
         cols, rows : int
-            Its size, 1 to 65535; known before the program starts.
+            Its size, at most 2000 by 1000 and 500000 cells; known before the program starts.
         buffer_size : int
             Bytes of output that are kept for exact replay.
         terminal_id : str, optional

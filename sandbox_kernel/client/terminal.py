@@ -393,7 +393,7 @@ class Terminal:
         Raises
         ------
         ValidationFailedError
-            A number is not 1 to 65535.
+            More than 2000 columns, 1000 rows or 500000 cells, or none.
         TerminalControlError
             It has ended.
         """

@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     """Kind and payload of a frame of the channel, whose call id is 0."""
 
 __all__ = [
-    "LARGEST_SIZE",
     "MAX_CONTROL",
+    "MOST_CELLS",
+    "MOST_COLS",
     "MOST_GRACE",
+    "MOST_ROWS",
     "Acknowledge",
     "ChannelFailed",
     "Exited",
@@ -56,8 +58,15 @@ __all__ = [
     "viewer_event",
 ]
 
-LARGEST_SIZE = 65535
-"""Most columns and most rows: the system keeps each in 16 bits."""
+MOST_COLS = 2000
+MOST_ROWS = 1000
+MOST_CELLS = 500_000
+"""Most columns, rows, and cells in all; a browser zoomed out to a quarter on a large display stays
+below them.
+
+A screen costs memory for each cell, and time for each cell that a short sequence empties, in the
+one process that serves the whole sandbox.
+"""
 
 MAX_CONTROL = 4096
 """Largest payload of CONTROL, in bytes."""
@@ -284,9 +293,11 @@ def check_size(cols: int, rows: int) -> None:
     ValidationFailedError
         It cannot.
     """
-    for name, value in (("cols", cols), ("rows", rows)):
-        if not 1 <= value <= LARGEST_SIZE:
-            raise ValidationFailedError(name, f"must be 1 to {LARGEST_SIZE}")
+    for name, value, most in (("cols", cols, MOST_COLS), ("rows", rows, MOST_ROWS)):
+        if not 1 <= value <= most:
+            raise ValidationFailedError(name, f"must be 1 to {most}")
+    if cols * rows > MOST_CELLS:
+        raise ValidationFailedError("rows", f"times cols must be at most {MOST_CELLS}")
 
 
 # --- cursors ----------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ def test_a_terminal_from_its_start_to_its_end(server):
         ({"cols": "80"}, "VALIDATION_FAILED"),
         ({"cols": 0}, "VALIDATION_FAILED"),
         ({"cols": True}, "VALIDATION_FAILED"),
+        ({"cols": 1000, "rows": 501}, "VALIDATION_FAILED"),
         ({"bufferSize": 1}, "VALIDATION_FAILED"),
         ({"command": "bash"}, "VALIDATION_FAILED"),
         ({"command": []}, "INVALID_COMMAND"),

@@ -231,7 +231,9 @@ BAD_SIZES = [
     {"cols": 80, "rows": -1},
     {"cols": "80x", "rows": 24},
     {"cols": 80.5, "rows": 24},
-    {"cols": 65536, "rows": 24},
+    {"cols": 2001, "rows": 24},
+    {"cols": 80, "rows": 1001},
+    {"cols": 1000, "rows": 501},
     {"cols": "", "rows": ""},
     {"rows": 24},
     {"cols": 80},
@@ -248,6 +250,21 @@ def test_a_bad_size_in_the_address_is_an_error(open_socket, create, session, ser
         assert [event["type"] for event in each.events()] == ["error"]
         assert each.of_type("error")[0]["code"] == "VALIDATION_FAILED"
     assert not [each for each in terminals(server) if each["session"] == session]
+
+
+@pytest.mark.parametrize("ack", [0, 1])
+@pytest.mark.parametrize("name", ["cursor", "session", "cols"])
+def test_an_address_that_is_no_text_is_an_error(open_socket, create, session, name, ack):
+    """Wherever in it; the browser is told so, as of any other bad value."""
+    bad = {"session": session, "rows": 24, "cols": 80, "ack": ack, name: b"\xff\0"}
+    sockets = [open_socket(**bad)]
+    if name != "session":
+        sockets.append(open_socket(create(), **bad))
+    for each in sockets:
+        assert each.until_closed() == 1011
+        assert [(event["type"], event["code"]) for event in each.events()] == [
+            ("error", "VALIDATION_FAILED")
+        ]
 
 
 def test_bad_messages_are_answered_and_harm_nobody(open_socket, create, server):

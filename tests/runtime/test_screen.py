@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+
 import pyte
 import pytest
 from hypothesis import given, settings
@@ -83,3 +86,36 @@ def test_titles_are_put_aside_and_taken_back() -> None:
 
     assert screen.title == "shell"
     assert len(screen.titles) == 9
+
+
+@pytest.mark.parametrize("name", [*"@PXABCDEFGHIZLMSTbade`", " @", " A", "'}", "'~"])
+def test_a_short_sequence_costs_no_more_than_a_screenful(name: str) -> None:
+    """Whatever its count is: its work grows with the rows of the screen, and nothing else."""
+    rows = 10
+    screen = Screen(2000, rows)
+    screen.feed(b"x\x1bH" * 999 + b"\x1b[5;999Hx")
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _what: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        screen.feed(b"\x1b[2147483647" + name.encode())
+    finally:
+        sys.setprofile(None)
+
+    assert calls < 40 + 30 * rows
+
+
+def test_tab_stops_are_gone_to_and_back_by_count() -> None:
+    """To the one so many further on, else to the last column; back to the first one at most."""
+    screen = Screen(40, 2)
+    columns = []
+    for said in (b"\x1b[2I", b"\x1b[1Z", b"\x1b[9I", b"\x1b[3Z", b"\x1b[9Z", b"\x1b[3G\x1bH\r\t"):
+        screen.feed(said)
+        columns.append(screen.page.x)
+    screen.feed(b"\x1b[g\r\t")
+
+    assert [*columns, screen.page.x] == [16, 8, 39, 16, 0, 2, 8]
