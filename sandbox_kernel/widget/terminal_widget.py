@@ -121,7 +121,9 @@ class TerminalWidget(anywidget.AnyWidget):
     def close(self) -> None:
         """Take the widget off the page; the terminal goes on."""
         super().close()
-        _thread.post(self._leave_all)
+        # Also called when the object is collected, at the interpreter's end, too: no thread then.
+        if getattr(self, "_views", None):
+            _thread.post(self._leave_all)
 
     # --- from the page, in the kernel's thread ---
 

@@ -141,6 +141,16 @@ def test_importing_the_package_needs_no_widgets():
     assert run.stdout == "[]\n"
 
 
+def test_a_program_with_a_widget_ends():
+    """A widget that nobody closed holds up nothing at the interpreter's end."""
+    code = "from sandbox_kernel.widget import TerminalWidget; kept = TerminalWidget('kept')"
+    run = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
+    )
+
+    assert (run.returncode, run.stderr) == (0, "")
+
+
 def test_the_bundle_comes_on_demand(monkeypatch):
     """A page without a server gets the code from the kernel."""
     sent: list[Any] = []
