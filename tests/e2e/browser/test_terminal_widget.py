@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import pytest
-from playwright.sync_api import WebSocketRoute, expect
+from playwright.sync_api import TimeoutError, WebSocketRoute, expect  # noqa: A004
 
 from sandbox_kernel.widget.bundle import bundle_name
 from tests.e2e.browser.conftest import Lab
@@ -244,11 +245,16 @@ def test_ten_cuts_leave_the_screen_as_it_was(lab: Lab) -> None:
     for cut in range(10):
         assert len(routes) == cut + 1
         routes[-1].close(code=1012, reason="cut")
-        expect(terminal.state).not_to_have_text("Connected")
+        # It comes back by itself; a connection that is lost at once again is waited for longer.
         if cut == 0:
             expect(terminal.root.locator(".sbx-countdown")).to_have_text(re.compile(r"in \d s"))
             lab.shot("terminal-reconnecting")
-        terminal.root.get_by_text("Reconnect now").click()
+        while len(routes) < cut + 2:
+            button = terminal.root.locator(".sbx-bordered:visible", has_text="Reconnect now")
+            if button.count():
+                with contextlib.suppress(TimeoutError):  # it went away by itself
+                    button.click(timeout=1_000)
+            lab.page.wait_for_timeout(50)
         terminal.wait_for("Connected", "server")
 
     assert terminal.text() == before
