@@ -114,8 +114,10 @@ class _Attachment:
             if len(payload) != 8:
                 raise ProtocolViolationError("an ACK that is no offset")
             offset = int.from_bytes(payload, "big")
-            if offset > self._sent:
+            if offset > kernel.sent:
                 raise ProtocolViolationError("an ACK of what was not sent")
+            # It may have come over an earlier connection; then it need not come again.
+            self._sent = max(self._sent, offset)
             kernel.acknowledge(offset)
             self._check_done()
         elif kind is FrameKind.CONTROL:
@@ -156,6 +158,7 @@ class _Attachment:
             head = frame_header(FrameKind.DATA, 0, 8 + len(data)) + self._sent.to_bytes(8, "big")
             connection.send(self._word_of_taken() + head, data)
             self._sent += len(data)
+        self._kernel.sent = max(self._kernel.sent, self._sent)
         if self._kernel.finished and self._sent == ring.end and not self._told_exit:
             self._told_exit = True
             connection.send_channel(FrameKind.EVENT, dump_json(self._kernel.exit_event()))
@@ -208,6 +211,8 @@ class Kernel:
         self.finished = False
         self.taken = 0
         """How many frames relays have sent it: another one must not send them again."""
+        self.sent = 0
+        """Offset up to which its output was sent, over whatever connection."""
         self.input_waiting = 0
         self.attachment: _Attachment | None = None
         self.on_start: list[Callable[[], None]] = []
