@@ -37,6 +37,11 @@ class Boundaries:
         self.state = GROUND
         self._partial = b""  # the beginning of a character whose rest is still to come
 
+    @property
+    def partial(self) -> int:
+        """How many bytes at the end are the beginning of a character."""
+        return len(self._partial)
+
     def copy(self) -> Boundaries:
         """Return another one at the same place of the stream."""
         other = Boundaries(self.end)

@@ -31,6 +31,7 @@ from sandbox_kernel.wire.terminal import (
     output_head,
 )
 from sandbox_runtime.connection import STREAM_MARK
+from sandbox_runtime.terminal_cuts import cut_at
 from sandbox_runtime.terminal_queries import without_queries
 from sandbox_runtime.viewers import MOST_LAG, MOST_QUEUED, WINDOW, Flow
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from sandbox_kernel.wire.record import Record
     from sandbox_runtime.connection import Connection, Exchange
+    from sandbox_runtime.replay import TerminalLog
     from sandbox_runtime.terminals import Terminal
 
 __all__ = ["MOST_INPUT", "OutputStream", "Viewer"]
@@ -121,21 +123,28 @@ class Viewer:
         """Send new output, between two offsets; False if something comes before it."""
         if self.sent != begin or self.flow.is_full or self._connection.queued >= STREAM_MARK:
             return False
-        self._send_output(data, end)
+        if not self._terminal.is_answered_by(self):
+            if self._terminal.is_parted:
+                return False  # what is begun may be a query
+            data = without_queries(data)
+        self._send(data, end)
         return True
 
     def pump(self) -> None:
         """Send what there is beyond what was sent, as far as the viewer takes it."""
         terminal, flow = self._terminal, self.flow
-        log, end = terminal.log, terminal.end
+        log, end = terminal.log, self._sendable_end()
         while self.sent < end and not flow.is_full and self._connection.queued < STREAM_MARK:
             terminal.fill_log()
             if end - self.sent > MOST_LAG or self.sent < log.start:
                 if flow.outstanding or not self._send_screen():
                     return
             else:
-                data = log.read(self.sent, _CHUNK)
-                self._send_output(data, self.sent + len(data))
+                data = _piece(log, self.sent, end)
+                offset = self.sent + len(data)
+                if not terminal.is_answered_by(self):
+                    data = without_queries(data)
+                self._send(data, offset)
         if terminal.finished and self.sent >= end and not self._told_exit:
             self._told_exit = True
             self.tell(
@@ -147,11 +156,17 @@ class Viewer:
                 )
             )
 
-    def _send_output(self, data: bytes, offset: int) -> None:
-        """Send live output; what it asks is answered by one viewer only."""
-        if b"\x1b" in data and not self._terminal.is_answered_by(self):
-            data = without_queries(data)
-        self._send(data, offset)
+    def _sendable_end(self) -> int:
+        """Return how far output may be sent now.
+
+        What it asks is answered by one viewer only, so the others get no sequence whose end, which
+        tells what it is, has not come; while it has not, there is nothing to see of it.
+        """
+        terminal = self._terminal
+        if terminal.finished or not terminal.is_parted or terminal.is_answered_by(self):
+            return terminal.end
+        terminal.fill_log()
+        return terminal.log.safe_end
 
     def _send(self, data: bytes, offset: int) -> None:
         head = frame_header(FrameKind.DATA, 0, 8 + len(data)) + output_head(offset)
@@ -322,13 +337,13 @@ class OutputStream:
             return TerminalOutputEvent(
                 type="truncated", cursor=terminal.cursor(self.sent), timestamp=time.time()
             )
-        data = terminal.log.read(begin, min(_CHUNK, end - begin))
+        data = _piece(terminal.log, begin, end)
         self.sent += len(data)
         return TerminalOutputEvent(
             type="data",
             cursor=terminal.cursor(self.sent),
             timestamp=terminal.time_of(begin),
-            data=bytes(data),
+            data=data,
         )
 
     def _again(self) -> None:
@@ -366,3 +381,9 @@ class OutputStream:
         self._exchange.end(
             TerminalOutputEnd(cursor=terminal.cursor(self.sent), info=terminal.info())
         )
+
+
+def _piece(log: TerminalLog, begin: int, end: int) -> bytes:
+    """Return the next bytes between two offsets, cut where they may be if there are many."""
+    data = log.read(begin, min(_CHUNK, end - begin))
+    return data if begin + len(data) == end else data[: cut_at(data)]

@@ -44,6 +44,7 @@ from sandbox_runtime.loop import READ, WRITE
 from sandbox_runtime.quick import signal
 from sandbox_runtime.replay import TerminalLog
 from sandbox_runtime.spawn import check_folder, overlay, program_name, shown, spawn
+from sandbox_runtime.terminal_cuts import Cutter
 from sandbox_runtime.terminal_members import VARIABLE, Ending, find_members
 from sandbox_runtime.terminal_queries import only_queries
 from sandbox_runtime.terminal_readers import OutputStream, Viewer
@@ -83,6 +84,9 @@ JOINED = 32 << 10
 
 JOIN_TIME = 0.002
 """Seconds that output waits, at most, to be joined with more."""
+
+HOLD_TIME = 0.02
+"""Seconds for which the beginning of a sequence waits, at most, for the rest of it."""
 
 QUIET = 0.05
 """Seconds without output after which an ended program's terminal has ended."""
@@ -145,12 +149,13 @@ class Terminal:
         self._events = 0
         self._input: InputQueue | None = None
         self._calls_waiting = 0
-        self.end = 0
-        """Bytes of output that the readers were offered."""
+        self._cutter = Cutter()
         self._joining: list[bytes] = []  # output that they were not offered yet
         self._joining_size = 0
         self._unlogged: list[bytes] = []  # output that is not in the log yet, up to `end`
         self._join_timer: Timer | None = None
+        self._hold_timer: Timer | None = None
+        self._held_from = 0  # what the timer waits for the rest of
         self._stall_timer: Timer | None = None
         self._marks: list[tuple[int, float]] = []
         self._heard = False
@@ -240,23 +245,54 @@ class Terminal:
             self._join_timer = self.table.loop.call_later(JOIN_TIME, self._offer)
 
     def _offer(self) -> None:
-        """Let the readers have what was joined.
-
-        Who has everything before it gets it as it is, and the log later, when there is enough for
-        it or somebody looks: it is the larger part of the work.
-        """
+        """Let the readers have what was joined, up to where it is cut."""
         if self._join_timer is not None:
             self._join_timer.cancel()
             self._join_timer = None
         pieces, self._joining, self._joining_size = self._joining, [], 0
-        if not pieces:
+        if pieces:
+            parted = self._cutter.parted
+            data = self._cutter.feed(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            self._watch_held()
+            self._offer_piece(data, parted)
+
+    def _watch_held(self) -> None:
+        """See to it that what is held back does not wait for ever."""
+        cutter = self._cutter
+        if self._hold_timer is not None and not (
+            cutter.is_holding and cutter.end == self._held_from
+        ):
+            self._hold_timer.cancel()
+            self._hold_timer = None
+        if cutter.is_holding and self._hold_timer is None:
+            self._held_from = cutter.end
+            self._hold_timer = self.table.loop.call_later(HOLD_TIME, self._held_long_enough)
+
+    def _held_long_enough(self) -> None:
+        self._hold_timer = None
+        parted = self._cutter.parted
+        self._offer_piece(self._cutter.release(), parted)
+
+    def _offer_the_last(self) -> None:
+        """Let the readers have everything, since nothing follows."""
+        self._offer()
+        parted = self._cutter.parted
+        self._offer_piece(self._cutter.finish(), parted)
+        self._watch_held()
+
+    def _offer_piece(self, data: bytes, parted: bytes) -> None:
+        """Let the readers have a piece; `parted` is what it may go on with, if anything.
+
+        Who has everything before it gets it as it is, and the log later, when there is enough for
+        it or somebody looks: it is the larger part of the work.
+        """
+        if not data:
             return
-        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        begin, self.end = self.end, self.end + len(data)
+        begin = self.end - len(data)
         self._mark(begin)
         self._unlogged.append(data)
         if len(self._asked) < _MOST_ASKED and not self._is_viewed():
-            self._note_questions(data)
+            self._note_questions(parted + data)
         if self._until_viewed is not None:
             self._until_viewed.sent(len(data), self.end, time.monotonic())
         is_full = self._until_viewed is not None
@@ -272,6 +308,16 @@ class Terminal:
             is_full = is_full or each.flow.is_full
         if is_full:
             self.check_pace()
+
+    @property
+    def end(self) -> int:
+        """Bytes of output that the readers were offered."""
+        return self._cutter.end
+
+    @property
+    def is_parted(self) -> bool:
+        """Whether they were offered the beginning of a sequence without the rest."""
+        return self._cutter.whole_end != self._cutter.end
 
     def _is_viewed(self) -> bool:
         return any(isinstance(each, Viewer) for each in self.readers)
@@ -571,7 +617,8 @@ class Terminal:
             self.table.leftovers.discard(self._unwatch())
         self._ended_at = time.time()
         self.finished = True
-        self.settle()
+        self._offer_the_last()
+        self.fill_log()
         for each in list(self.readers):
             each.pump()
         self._tell_waiters()
