@@ -2,7 +2,8 @@
 
 A deny list, since the programs inside are not known beforehand.  What it denies are calls which an
 unprivileged program hardly needs and which have opened kernels before: mounts and namespaces, other
-processes' memory, keys, loadable code, and the two terminal ioctls that type into another session.
+processes' memory and limits, keys, loadable code, and the two terminal ioctls that type into another
+session.
 Sources: seccomp(2), the kernel's ``seccomp_filter.rst``, and the system call tables of both
 architectures.
 
@@ -121,6 +122,7 @@ _ABSENT = {
 _CLONE = (56, 220)
 _UNSHARE = (272, 97)
 _IOCTL = (16, 29)
+_PRLIMIT = (302, 261)
 _SOCKET = (41, 198)
 _SOCKETPAIR = (53, 199)
 # name: (x86_64, aarch64), and which argument is the mode
@@ -151,12 +153,14 @@ _EQUAL = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
 _ANY_BIT = 0x45  # BPF_JMP | BPF_JSET | BPF_K
 _RETURN = 0x06  # BPF_RET | BPF_K
 _ALLOW = 0x7FFF0000
+_ALL_BITS = 0xFFFFFFFF
 _FAIL_WITH = 0x00050000
 # struct seccomp_data: int nr; u32 arch; u64 instruction_pointer; u64 args[6].  Both architectures
 # are little-endian, so the low half of an argument is its first word.
 _NUMBER = 0
 _ARCH = 4
 _ARGUMENT = (16, 24, 32)
+_UPPER_HALF = 4
 
 _NEXT = ""
 
@@ -221,6 +225,7 @@ def _steps(architecture: Architecture, *, allow_ptrace: bool) -> list[_Step]:
         _Step(_EQUAL, _CLONE[column], "clone"),
         _Step(_EQUAL, _UNSHARE[column], "unshare"),
         _Step(_EQUAL, _IOCTL[column], "ioctl"),
+        _Step(_EQUAL, _PRLIMIT[column], "prlimit"),
         _Step(_EQUAL, _SOCKET[column], "socket"),
         _Step(_EQUAL, _SOCKETPAIR[column], "socket"),
     ]
@@ -241,6 +246,14 @@ def _steps(architecture: Architecture, *, allow_ptrace: bool) -> list[_Step]:
         _Step(_LOAD, _ARGUMENT[1], label="ioctl"),
         _Step(_EQUAL, _TIOCSTI, "denied"),
         _Step(_EQUAL, _TIOCLINUX, "denied", "allowed_far"),
+        # A program sets its own limits (as process 0, which is how libraries do it) and reads
+        # those of any; the runtime's would be what the next kernel is started under.
+        _Step(_LOAD, _ARGUMENT[0], label="prlimit"),
+        _Step(_EQUAL, 0, "allowed_far"),
+        _Step(_LOAD, _ARGUMENT[2]),
+        _Step(_ANY_BIT, _ALL_BITS, "denied"),
+        _Step(_LOAD, _ARGUMENT[2] + _UPPER_HALF),
+        _Step(_ANY_BIT, _ALL_BITS, "denied", "allowed_far"),
         _Step(_LOAD, _ARGUMENT[1], label="mode in argument 1"),
         _Step(_ANY_BIT, _SETUID_BITS, "denied", "allowed_far"),
         _Step(_LOAD, _ARGUMENT[2], label="mode in argument 2"),

@@ -58,6 +58,7 @@ INITIAL_CREDIT = 256 << 10
 """Bytes of stream payload the server may send before the client grants more."""
 
 _HEADER = struct.Struct(">IBI")
+_LENGTH = 4
 _AFTER_LENGTH = 5
 
 
@@ -166,12 +167,11 @@ class FrameReader:
     def _cut(self, view: memoryview | None) -> Iterator[tuple[FrameKind, int, memoryview]]:
         if view is None:
             return
-        position, end, need = 0, len(view), _HEADER.size
+        position, end, need = 0, len(view), _LENGTH
         self._kind_begun = None
         while end - position >= _HEADER.size:
             length, number, call = _HEADER.unpack_from(view, position)
-            if length < _AFTER_LENGTH or length > self.max_frame:
-                raise ProtocolViolationError(f"a frame of {length} bytes")
+            self._check(length)
             kind = _KINDS.get(number)
             if kind is None:
                 raise ProtocolViolationError(f"a frame of unknown kind {number}")
@@ -182,7 +182,15 @@ class FrameReader:
                 break
             yield kind, call, view[position + _HEADER.size : after]
             position = after
+        if _LENGTH <= end - position < _HEADER.size:
+            # A length that cannot be is refused as it comes: nothing need ever follow it.
+            self._check(int.from_bytes(view[position : position + _LENGTH], "big"))
+            need = _HEADER.size
         self._assembler.keep(view[position:], need)
+
+    def _check(self, length: int) -> None:
+        if length < _AFTER_LENGTH or length > self.max_frame:
+            raise ProtocolViolationError(f"a frame of {length} bytes")
 
 
 class Hello(Record):

@@ -216,6 +216,27 @@ def test_dangerous_calls_are_refused(box: HostSandbox, call: str) -> None:
     assert out == "EPERM"
 
 
+def test_limits_of_the_runtime_cannot_be_set(box: HostSandbox) -> None:
+    """Without descriptors it could start no further kernel; a program may set its own."""
+    out = box.python(
+        ATTEMPT
+        + """
+import resource
+few, now = (3, 3), resource.getrlimit(resource.RLIMIT_NOFILE)
+def of_the_runtime():
+    try:
+        resource.prlimit(1, resource.RLIMIT_NOFILE, few)
+    except PermissionError as error:
+        raise OSError(error.errno, "") from None
+print(attempt(of_the_runtime), resource.prlimit(1, resource.RLIMIT_NOFILE)[0] > 3)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, now[1]))
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+    )
+
+    assert out.splitlines() == ["EPERM True", "3"]
+
+
 def test_no_setuid_programs_can_be_made(box: HostSandbox) -> None:
     """A file of root's sandbox belongs to root on the host, too."""
     code, _, err = box.run("sh", "-c", "cp /usr/bin/true made && chmod u+s made")

@@ -196,6 +196,20 @@ def test_no_setuid_programs(machine: str) -> None:
         assert verdict(program, 90, 0, 0o4755) == EPERM
 
 
+def test_only_limits_of_ones_own_are_set(machine: str) -> None:
+    """prlimit64 reads those of any process, and sets those of process 0, which is the caller."""
+    program = seccomp_filter(machine)
+    prlimit = numbers(machine, prlimit64=(302, 261))["prlimit64"]
+    arch = arch_of(machine)
+
+    assert verdict(program, prlimit, 0, 7, 0x7FFF00001000, arch=arch) == ALLOW
+    assert verdict(program, prlimit, 1 << 32, 7, 0x1000, arch=arch) == ALLOW  # a pid has 32 bits
+    assert verdict(program, prlimit, 1, 7, 0, 0x1000, arch=arch) == ALLOW
+    for new in (0x1000, 1 << 32, 0x7FFF00001000):
+        for pid in (1, 1 | 1 << 32, -1, 4711):
+            assert verdict(program, prlimit, pid, 7, new, arch=arch) == EPERM
+
+
 def test_only_common_socket_families(machine: str) -> None:
     """Unix, IPv4, IPv6 and netlink; the others say that they are not supported."""
     program = seccomp_filter(machine)

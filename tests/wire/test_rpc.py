@@ -120,6 +120,18 @@ def test_a_frame_too_long_is_refused_before_it_comes() -> None:
         list(reader.feed((MAX_FRAME + 1).to_bytes(4, "big") + b"\x03\x00\x00\x00\x01"))
 
 
+@pytest.mark.parametrize("length", [0, 4, MAX_FRAME + 1])
+@pytest.mark.parametrize("begins", [b"", encode_frame(FrameKind.CALL, 1, b"x")])
+def test_an_impossible_length_is_refused_as_it_comes(length: int, begins: bytes) -> None:
+    """However it is cut, and although nothing follows it."""
+    said = begins + length.to_bytes(4, "big")
+    for pieces in ([said], [bytes([each]) for each in said], [begins, said[len(begins) :]]):
+        reader = FrameReader()
+        frames = (frame for each in pieces for frame in reader.feed(each))
+        with pytest.raises(ProtocolViolationError, match=f"of {length} bytes"):
+            list(frames)
+
+
 def test_a_stranger_may_send_little() -> None:
     """Before the welcome a frame is short; after it, the same size is waited for."""
     size = MAX_FIRST_FRAME + 1
