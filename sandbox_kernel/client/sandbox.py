@@ -587,8 +587,15 @@ class Sandbox:
                 try:
                     await transport.open()
                 except (ContainerUnavailableError, UnauthorizedError) as error:
-                    if running.started:
+                    ended = running.started and await self._in_thread(
+                        functools.partial(self._manager.was_ended, running)
+                    )
+                    if running.started and not ended:
                         raise self._manager.failed_start(running) from error
+                    if ended and attempt == _ATTEMPTS - 1:
+                        raise ContainerUnavailableError(
+                            self._id, "it was stopped or destroyed while it started"
+                        ) from error
                     # It went to sleep, or was killed, in this very moment; until the system has
                     # torn it down it looks alive.  One that lives and says nothing is no such case.
                     if attempt == _ATTEMPTS - 1 or time.monotonic() - asked_at > _SILENCE:

@@ -2,8 +2,8 @@
 
 A deny list, since the programs inside are not known beforehand.  What it denies are calls which an
 unprivileged program hardly needs and which have opened kernels before: mounts and namespaces, other
-processes' memory and limits, keys, loadable code, and the two terminal ioctls that type into another
-session.
+processes' memory and limits, keys, loadable code, and the two terminal ioctls that type into
+another session.
 Sources: seccomp(2), the kernel's ``seccomp_filter.rst``, and the system call tables of both
 architectures.
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from sandbox_kernel.engines.alive import is_locked
 from sandbox_kernel.engines.base import Engine, Instance, Launch, SandboxSpec, StateLayout
+from sandbox_kernel.engines.possible import check_possible
 from sandbox_kernel.errors import (
     EngineStartError,
     SandboxBusyError,
@@ -152,6 +153,8 @@ class Manager:
         ------
         InvalidSandboxIdError
             The id breaks a rule.
+        InvalidProcessEnvironmentError, SandboxConfigurationError
+            No sandbox can be what is asked for; see `check_possible`.
         EngineUnavailableError, EngineStartError, LimitNotEnforceableError
             The engine could not start it; nothing of the attempt is left.
         SandboxBusyError
@@ -194,6 +197,15 @@ class Manager:
                         entry = self._started(entry, is_new=Step.CREATE in steps)
             assert entry is not None  # noqa: S101  every list of steps ends with START
             return self._running(entry, wanted.spec, started=True)
+
+    def was_ended(self, running: Running) -> bool:
+        """Whether somebody has stopped, destroyed or restarted a sandbox since it was started."""
+        entry = self._registry.get(running.sandbox_id)
+        return (
+            entry is None
+            or entry.state is not State.RUNNING
+            or entry.token != running.endpoint.token  # each start makes a new one
+        )
 
     def failed_start(self, running: Running) -> EngineStartError:
         """Return the error for a sandbox that was started and then did not answer."""
@@ -576,7 +588,9 @@ class Manager:
         before = None
         if entry is not None and entry.state is not State.DESTROYING:
             before = Wanted(spec=entry.spec, chosen=entry.chosen)
-        return want(self.settings.spec(), before, spec, changes or {})
+        wanted = want(self.settings.spec(), before, spec, changes or {})
+        check_possible(wanted.spec)
+        return wanted
 
     def _running(self, entry: Entry, wanted: SandboxSpec, *, started: bool) -> Running:
         assert entry.instance is not None  # noqa: S101  callers pass entries that run

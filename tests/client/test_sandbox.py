@@ -16,6 +16,7 @@ from sandbox_kernel.errors import (
     CommandNotFoundError,
     CommandPermissionDeniedError,
     CommandTimeoutError,
+    ContainerUnavailableError,
     EngineStartError,
     InvalidCommandError,
     InvalidSandboxIdError,
@@ -447,6 +448,29 @@ async def test_a_runtime_that_never_answers_is_a_failed_start(data_dir):
             await sandbox.stop()
             await sandbox.destroy()
         assert manager.list() == []
+
+
+async def test_a_sandbox_destroyed_while_it_starts_is_started_anew(manager, monkeypatch):
+    """It did not fail; and one that is destroyed each time is said to be, not to have failed."""
+    ensure, left = manager.ensure, 2
+
+    def ensure_and_lose(*args, **kwargs):
+        nonlocal left
+        running = ensure(*args, **kwargs)
+        if left:
+            left -= 1
+            manager.destroy("demo")
+        return running
+
+    monkeypatch.setattr(manager, "ensure", ensure_and_lose)
+    async with get_sandbox("demo", manager=manager) as sandbox:
+        await sandbox.start()
+        assert (await sandbox.exec(["echo", "here"])).stdout == b"here\n"
+        assert left == 0
+        await sandbox.destroy()
+        left = 1000
+        with pytest.raises(ContainerUnavailableError, match="destroyed while it started"):
+            await sandbox.start()
 
 
 def test_one_handle_serves_one_loop_after_another(manager):

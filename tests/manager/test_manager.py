@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.engines.base import SandboxSpec
+from sandbox_kernel.engines.base import Limits, SandboxSpec
 from sandbox_kernel.errors import (
     EngineStartError,
+    InvalidProcessEnvironmentError,
     InvalidSandboxIdError,
     SandboxConfigurationError,
     SandboxError,
@@ -114,6 +115,32 @@ def test_a_runtime_that_does_not_answer_is_ended_all_the_same(manager):
     assert time.monotonic() - begin < 15
     assert processes_of(running.lifetime) == []
     assert manager.ensure("a").started
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"env": {"A=B": "c"}}, InvalidProcessEnvironmentError),
+        ({"env": {"": "c"}}, InvalidProcessEnvironmentError),
+        ({"env": {"A\0B": "c"}}, InvalidProcessEnvironmentError),
+        ({"env": {"A": "\0"}}, InvalidProcessEnvironmentError),
+        ({"limits": Limits(processes=1)}, SandboxConfigurationError),
+        ({"limits": Limits(memory_bytes=1)}, SandboxConfigurationError),
+        ({"limits": Limits(cpus=0.0)}, SandboxConfigurationError),
+        ({"limits": Limits(cpus=float("nan"))}, SandboxConfigurationError),
+        ({"limits": Limits(file_bytes=-1)}, SandboxConfigurationError),
+        ({"sleep_after": -1.0}, SandboxConfigurationError),
+        ({"sleep_after": float("nan")}, SandboxConfigurationError),
+    ],
+)
+def test_what_no_sandbox_can_be_is_refused_at_once(manager, changes, error):
+    """With an error that names the setting, whoever set it; nothing is made."""
+    for ask in ({"changes": changes}, {"spec": SandboxSpec(**changes)}):
+        with pytest.raises(error) as caught:
+            manager.ensure("a", **ask)
+        assert caught.value.context.keys() & {"setting", "name"}
+
+    assert manager.lookup("a") is None
 
 
 def test_destroy_ends_the_lifetime_and_its_files(manager):
