@@ -53,9 +53,12 @@ export class Drawing {
 
   /** Draw; `onDrawn` gets the number of bytes of each piece as it is done. */
   draw(data: Uint8Array, isMuted: boolean, onDrawn: (bytes: number) => void): void {
-    for (let start = 0; start < data.length; start += PIECE_BYTES) {
-      const piece = data.subarray(start, start + PIECE_BYTES);
+    let start = 0;
+    while (start < data.length) {
+      const end = pieceEnd(data, start);
+      const piece = data.subarray(start, end);
       this.#write(piece, isMuted, () => onDrawn(piece.length));
+      start = end;
     }
   }
 
@@ -68,4 +71,22 @@ export class Drawing {
       onDrawn();
     });
   }
+}
+
+/**
+ * Where a piece that begins at `start` ends: not inside a character, since xterm.js 6 loses one
+ * that is cut behind a byte 0x80.
+ */
+function pieceEnd(data: Uint8Array, start: number): number {
+  const longest = start + PIECE_BYTES;
+  let end = longest;
+  while (end > longest - 4 && isContinuation(data[end])) {
+    end -= 1;
+  }
+  // Four in a row are no UTF-8, which no cut can spoil.
+  return isContinuation(data[end]) ? longest : end;
+}
+
+function isContinuation(byte: number | undefined): boolean {
+  return byte !== undefined && (byte & 0xc0) === 0x80;
 }

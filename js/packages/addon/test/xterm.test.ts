@@ -2,7 +2,7 @@
 import serialize from "@xterm/addon-serialize";
 import headless from "@xterm/headless";
 import { afterEach, describe, expect, test } from "vitest";
-import { Drawing } from "../src/drawing.js";
+import { Drawing, PIECE_BYTES } from "../src/drawing.js";
 import { Scene } from "./support.js";
 
 const { Terminal } = headless;
@@ -34,6 +34,28 @@ function makeTerminal() {
 function drawn(terminal: InstanceType<typeof Terminal>): Promise<void> {
   return new Promise((resolve) => terminal.write("", resolve));
 }
+
+describe("a frame larger than a piece", () => {
+  test.each([0, 1, 2, 3])("loses no character at the cut (%i bytes before it)", async (before) => {
+    const { terminal, drawing } = makeTerminal();
+    const head = "x".repeat(before);
+    const text = `\x1b]0;${"t".repeat(PIECE_BYTES - 12)}\x07${head}–––`;
+    const drawnBytes: number[] = [];
+    const data = new TextEncoder().encode(text);
+    drawing.draw(data, false, (bytes) => drawnBytes.push(bytes));
+    await drawn(terminal);
+
+    expect(terminal.buffer.active.getLine(0)?.translateToString(true)).toBe(`${head}–––`);
+    expect(drawnBytes.reduce((sum, bytes) => sum + bytes)).toBe(data.length);
+  });
+
+  test("that is no UTF-8 is drawn whole", () => {
+    const { drawing } = makeTerminal();
+    drawing.draw(new Uint8Array(PIECE_BYTES * 2).fill(0x80), false, () => {});
+
+    expect(drawing.waitingBytes).toBe(PIECE_BYTES * 2);
+  });
+});
 
 describe("a full replay", () => {
   const DIRTY: [string, string | Uint8Array][] = [
