@@ -15,6 +15,7 @@ _COMPLETE = re.compile(
 )
 # Whatever may end a string, so that the rest of it needs no look at each character.
 _MAY_END = re.compile(rb"[\x07\x18\x1a\x1b\x80-\xff]")
+_MAY_END_TEXT = re.compile("[\x07\x18\x1a\x1b\x80-\U0010ffff]")
 _TRIES = 64
 
 
@@ -128,10 +129,18 @@ def _ends_in_ground(data: bytes, at: int) -> bool:
 
 def _state_from(data: bytes, state: int = GROUND) -> int:
     """Return the state after bytes with no introducer but, at most, their first character."""
-    for char in data.decode("utf-8", "ignore").replace("\ufeff", ""):
-        state = state_after(state, char)
+    text = data.decode("utf-8", "ignore").replace("\ufeff", "")
+    at, end = 0, len(text)
+    while at < end:
+        if state in STRING_STATES:
+            ending = _MAY_END_TEXT.search(text, at)
+            if ending is None:
+                break
+            at = ending.start()
+        state = state_after(state, text[at])
         if state == GROUND:
             break  # and plain text from here on
+        at += 1
     return state
 
 
