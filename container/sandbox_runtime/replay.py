@@ -23,6 +23,8 @@ _TRIM = 256 << 10
 
 _C1 = re.compile(rb"\xc2[\x80-\x9f]")
 _PLAIN = b"mK"  # finals of sequences that leave it to the text to move the rows
+_NOT_PLAIN = re.compile(rb"\x1b(?!\[[0-9;:]*[mK]|\(B)")
+_SPARSE = 32  # bytes for each sequence, on average, from which on looking at each is cheaper
 _FRAME = b"mKHfABCDGdJX"  # finals of sequences whose effect ends when the screen is cleared
 _CLEARS = (b"\x1b[H\x1b[2J", b"\x1b[2J\x1b[H", b"\x1b[H\x1b[J")
 _RENDITION = re.compile(rb"\x1b\[([0-9;:]*)m")
@@ -233,7 +235,7 @@ class TerminalLog:
         if safe <= begin:
             return
         self._judged = safe
-        if not _has_only(bytes(self._buffer[begin - self._base : safe - self._base]), _PLAIN):
+        if not _is_plain(bytes(self._buffer[begin - self._base : safe - self._base])):
             self._plain = safe
 
     def _relieve(self, pending: int) -> None:
@@ -327,12 +329,24 @@ class TerminalLog:
             self._base += cut
 
 
+def _is_plain(data: bytes) -> bool:
+    """Whether a flood of this may be forgotten once it has left the scrollback."""
+    if data.count(b"\x1b") * _SPARSE > len(data):
+        return _has_only(data, _PLAIN)
+    return not _shifts(data) and _NOT_PLAIN.search(data) is None
+
+
+def _shifts(data: bytes) -> bool:
+    """Whether there is a control character that changes more than the place of the cursor."""
+    return b"\x0e" in data or b"\x0f" in data or (b"\xc2" in data and bool(_C1.search(data)))
+
+
 def _has_only(data: bytes, finals: bytes, others: int = 0) -> bool:
     """Whether there are no sequences but CSI with these finals, the ASCII set and `others`.
 
-    Counting is some five times faster than a pattern that looks at each sequence.
+    Counting costs the same however many there are; see `_SPARSE`.
     """
-    if b"\x0e" in data or b"\x0f" in data or (b"\xc2" in data and _C1.search(data)):
+    if _shifts(data):
         return False
     if b"\x1b" not in data:
         return True

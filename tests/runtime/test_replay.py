@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sandbox_runtime.replay import LARGEST_SCREEN, TerminalLog, without_queries
+from sandbox_runtime.screen import Screen
 from tests.support.terminal_output import pieces, sizes, without_pages
 from tests.support.xterm_judge import XtermJudge, difference
 
@@ -443,3 +444,20 @@ def test_commands_that_look_like_queries_stay(command: str) -> None:
     output = command.replace("\xa0", " ").encode()
 
     assert without_queries(output) == output
+
+
+def test_a_flood_is_not_drawn_wherever_reads_cut_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read may end within a character or a colour; what has scrolled away is plain all the same."""
+    drawn: list[int] = []
+    feed = Screen.feed
+    monkeypatch.setattr(
+        Screen, "feed", lambda screen, data: drawn.append(len(data)) or feed(screen, data)
+    )
+    line = "\x1b[38;5;200m沙箱\x1b[0m │ Песочница ─ 🙂 words\r\n".encode()
+    data = line * (2_000_000 // len(line))
+    log = TerminalLog(80, 24)
+    for at in range(0, len(data), 4099):
+        log.feed(data[at : at + 4099])
+    log.replay(None)
+
+    assert sum(drawn) < len(data) / 10
