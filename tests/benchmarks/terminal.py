@@ -153,6 +153,8 @@ class JupyterTerm(Term):
     def _output(self, kind: int, content: bytes) -> bytes:
         assert kind == TEXT
         name, *rest = json.loads(content)
+        if name == "disconnect":
+            raise EOFError("the shell has ended")
         return rest[0].encode() if name == "stdout" else b""
 
 
@@ -258,6 +260,8 @@ def start_jupyter(stack: contextlib.ExitStack, home: JupyterHome, file: Path) ->
     def new(name: str | None = None) -> Term:
         if name is None:
             name = server.call("POST", "/api/terminals", {})[1]["name"]
+        else:
+            server.call("POST", "/api/terminals", {"name": name})  # refused when it is there
         websocket = LeanWebSocket(server, f"/terminals/websocket/{name}")
         websocket.send(TEXT, b'["set_size", 24, 80, 480, 640]')
         return JupyterTerm(websocket)
