@@ -89,6 +89,10 @@ class Cell:
         """Wait until the text matches a pattern, of JavaScript."""
         self.wait(f"/{pattern}/m.test(cell.text)", timeout)
 
+    def wait_for_shown(self, pattern: str, timeout: float = 20.0) -> None:
+        """Wait until what is on the screen, without scrollback, matches a pattern."""
+        self.wait(f"/{pattern}/m.test(cell.shown)", timeout)
+
     def wait_for_state(self, state: str, timeout: float = 20.0) -> None:
         """Wait until the addon's state is this one."""
         self.wait(f"cell.addon.state === {json.dumps(state)}", timeout)

@@ -29,7 +29,10 @@ class RecordedSocket extends WebSocket {
 
   send(data) {
     if (typeof data === "string") this.record.orders.push(JSON.parse(data));
-    else this.record.typed += new TextDecoder("latin1").decode(data);
+    else {
+      this.record.typed += new TextDecoder("latin1").decode(data);
+      this.record.typedAt = Date.now() / 1000;
+    }
     super.send(data);
   }
 }
@@ -75,12 +78,21 @@ class Cell {
 
   /** What can be read, scrollback included, without the blank end. */
   get text() {
+    return this.#read(0);
+  }
+
+  /** What of that is on the screen: cheap enough to be looked at during a flood. */
+  get shown() {
+    return this.#read(this.terminal.buffer.active.baseY);
+  }
+
+  #read(first) {
     const buffer = this.terminal.buffer.active;
     const lines = [];
-    for (let y = 0; y < buffer.length; y++) {
+    for (let y = first; y < buffer.length; y++) {
       const line = buffer.getLine(y);
       const text = line.translateToString(true);
-      if (line.isWrapped) lines[lines.length - 1] += text;
+      if (line.isWrapped && y > first) lines[lines.length - 1] += text;
       else lines.push(text);
     }
     return lines.join("\n").trimEnd();
