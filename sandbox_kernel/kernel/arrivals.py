@@ -22,6 +22,9 @@ __all__ = ["Arrivals"]
 _STREAM_JOIN = 256 << 10
 """Bytes up to which neighbouring texts of one stream and parent become one message."""
 
+_MOST_HEADER = 1 << 20
+"""Bytes of a header; those of interpreters have a few hundred."""
+
 # All that a cell can send without end.
 _BULK = frozenset(
     {
@@ -103,10 +106,19 @@ class Arrivals:
         self._text_end = 0
         self._seams: frozenset[int] = frozenset()
         self._last_seam = 0
+        self._deadly: int | None = None
+        self._may_start = True
         self._parent_bytes = b""
         self._parent_request: Request | None = None
 
-    def begin(self, prefix: str, *, is_ready: bool, seams: Iterable[int] = ()) -> None:
+    def begin(
+        self,
+        prefix: str,
+        *,
+        is_ready: bool,
+        seams: Iterable[int] = (),
+        deadly: int | None = None,
+    ) -> None:
         """Listen to an interpreter from now on.
 
         Parameters
@@ -119,11 +131,15 @@ class Arrivals:
         seams : iterable of int
             Where a predecessor has ended its joining.  What it may have sent is joined as it did,
             so that the same text comes under the same id.
+        deadly : int, optional
+            The end of a record that predecessors have ended on; it is left out.
         """
         self._prefix = prefix
         self.is_ready = self._has_past = is_ready
         self._seams = frozenset(seams)
         self._last_seam = max(self._seams, default=0)
+        self._deadly = deadly
+        self._may_start = not is_ready
 
     def repeats(self, offset: int) -> bool:
         """Whether a predecessor has read further than this offset, and joins texts across it."""
@@ -136,7 +152,10 @@ class Arrivals:
         again by the next one, and end that as well.
         """
         try:
-            if record.channel is Channel.STREAM:
+            if record.end == self._deadly:
+                self._notes.add("a message of the sandbox: relays have ended on it")
+                self.flush()
+            elif record.channel is Channel.STREAM:
                 self._take_text(record)
             else:
                 self.flush()
@@ -157,8 +176,10 @@ class Arrivals:
             self._take_meta(parts)
             return
         if len(parts) < 4:
-            raise Refused("it has too few parts")
-        header = read(bytes(parts[0]))
+            # Nothing is smaller, so nothing comes in such numbers: it costs as little as it can.
+            self._notes.add("a message of the sandbox: it has too few parts")
+            return
+        header = read(bytes(parts[0]), at_most=_MOST_HEADER)
         msg_type = header.get("msg_type") if isinstance(header, dict) else None
         if not isinstance(msg_type, str):
             raise Refused("it has no type")
@@ -183,7 +204,7 @@ class Arrivals:
             and self._table.open.get(known.msg_id) is known
         ):
             return known
-        value = read(parent)
+        value = read(parent, at_most=_MOST_HEADER)
         msg_id = value.get("msg_id") if isinstance(value, dict) else None
         if msg_id is not None and msg_id == self.probe_id:
             return _PROBE
@@ -192,10 +213,11 @@ class Arrivals:
         return self._parent_request
 
     def _take_meta(self, parts: Sequence[memoryview]) -> None:
-        value = read(bytes(parts[0])) if parts else None
+        value = read(bytes(parts[0]), at_most=_MOST_HEADER) if parts else None
         if not isinstance(value, dict) or value.get("op") != "ready":
             raise Refused("an unknown word of the interpreter")
         self.is_ready = True
+        self._may_start = False
 
     # --- text ---------------------------------------------------------------------------------
 
@@ -265,6 +287,7 @@ class Arrivals:
     def _take_broadcast(
         self, msg_type: str, request: Request | None, parts: Sequence[memoryview], msg_id: str
     ) -> None:
+        self._policy.check_type(msg_type)
         content = self._policy.publish(msg_type, read(bytes(parts[3])))
         if msg_type == "status":
             self._take_status(content["execution_state"], request, msg_id)
@@ -286,6 +309,9 @@ class Arrivals:
 
     def _take_status(self, state: str, request: Request | None, msg_id: str) -> None:
         if state == "starting":
+            if not self._may_start:
+                raise Refused("a second start")
+            self._may_start = False
             self._speaker.status("starting", EMPTY, msg_id)
         elif request is None:
             if not self._has_past:
@@ -334,6 +360,7 @@ class Arrivals:
     def _take_reply(
         self, msg_type: str, request: Request | None, parts: Sequence[memoryview], msg_id: str
     ) -> None:
+        self._table.check_reply(request, msg_type)
         content = self._policy.reply(msg_type, read(bytes(parts[3])))
         metadata = _metadata(parts[2])
         # Everything is read before the table is touched, so that a refused reply changes nothing.
@@ -370,7 +397,7 @@ class Arrivals:
     ) -> None:
         if msg_type != "input_request":
             raise Refused("a type the sandbox may not send here")
-        content = write(self._policy.ask(read(bytes(parts[3]))))
+        content = write(self._policy.ask(read(bytes(parts[3]), at_most=_MOST_HEADER)))
         request = self._table.mark_asking(request, Question(msg_id, bytes(parts[0])))
         self._sockets.send(
             Channel.STDIN,

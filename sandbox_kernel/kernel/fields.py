@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
-from sandbox_kernel.kernel.jsontext import Refused
+from sandbox_kernel.kernel.jsontext import Refused, write
 
 __all__ = ["Content", "bundle", "count", "error", "number", "obj", "plain_only", "text", "texts"]
 
 Content = dict[str, Any]  # JSON values of any shape below the checked fields
 
 _PLAIN = "text/plain"
+_JSON_FORM = re.compile(r"application/(.*\+)?json")
 
 
 def text(content: Content, name: str, *, at_most: int | None = None) -> str:
@@ -38,10 +40,12 @@ def obj(content: Content, name: str) -> Content:
 
 
 def count(content: Content, name: str = "execution_count") -> int | None:
-    """Return a whole number or null."""
+    """Return a whole number, none below zero, or null."""
     value = content.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise Refused(f"{name} is no number")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise Refused(f"{name} is no count")
     return value
 
 
@@ -53,7 +57,16 @@ def number(value: object) -> float | None:
 
 def bundle(content: Content) -> Content:
     """Return the data and metadata of something that is shown."""
-    return {"data": obj(content, "data"), "metadata": obj(content, "metadata")}
+    data = obj(content, "data")
+    for form, value in data.items():
+        if not (isinstance(value, str) or _is_lines(value) or _JSON_FORM.fullmatch(form)):
+            # A notebook holds only text here, and a client that saves one fails at the rest.
+            data[form] = write(value).decode()
+    return {"data": data, "metadata": obj(content, "metadata")}
+
+
+def _is_lines(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(line, str) for line in value)
 
 
 def plain_only(data: Content) -> Content:

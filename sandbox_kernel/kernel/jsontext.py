@@ -3,32 +3,56 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import orjson
 
-__all__ = ["MAX_DEPTH", "Refused", "read", "write"]
+__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_TEXT", "Refused", "read", "write"]
 
 MAX_DEPTH = 100
 """Deepest nesting of a message; a notebook's own outputs stay far below."""
+
+MAX_TEXT = 128 << 20
+"""Bytes of one JSON text, so that an image or a page of tens of megabytes passes."""
+
+MAX_ELEMENTS = 2_000_000
+"""Brackets, commas and colons of a text, those inside strings aside.  Each may stand for an object
+in memory, of fifty times its own size; a figure of a million points stays below."""
+
+_SLOW_TEXT = 16 << 20
+_SLOW_ELEMENTS = 250_000
+"""What Python's own decoder may take: a second at most for what orjson does in a moment."""
+
+_STRUCTURE = (b"[", b"{", b",", b":")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Refused(ValueError):  # noqa: N818  a verdict on the sandbox's message, not a failure of ours
     """A message from the sandbox that is not passed on; says why."""
 
 
-def read(data: bytes) -> Any:
+def read(data: bytes, *, at_most: int = MAX_TEXT) -> Any:
     """Decode JSON from a sandbox.
 
     What stock kernels let slip (NaN, infinities, lone surrogates, integers beyond 64 bits, bytes
     that are not UTF-8) becomes null, a replacement character or a float: the user's output is not
     lost for it, and no client meets it.
 
+    Parameters
+    ----------
+    data : bytes
+        The text.
+    at_most : int
+        How many bytes of it are read.
+
     Raises
     ------
     Refused
-        It is not JSON, or nests more than `MAX_DEPTH` levels.
+        It is not JSON, is larger than `at_most`, has more than `MAX_ELEMENTS`, or nests more than
+        `MAX_DEPTH` levels.  Texts that take the slow way have tighter limits.
     """
+    _check_size(data, at_most, MAX_ELEMENTS)
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -44,7 +68,28 @@ def write(value: object) -> bytes:
     return orjson.dumps(value)
 
 
+def _check_size(data: bytes, most_bytes: int, most_elements: int) -> None:
+    """Refuse what would take long to read, by what can be counted without reading it."""
+    if len(data) > most_bytes:
+        raise Refused(f"a JSON text of more than {most_bytes} bytes")
+    if len(data) > most_elements and _has_more_elements(data, most_elements):
+        raise Refused(f"a JSON text of more than {most_elements} elements")
+
+
+def _has_more_elements(data: bytes, most: int) -> bool:
+    if sum(map(data.count, _STRUCTURE)) <= most:
+        return False
+    # Perhaps they stand in strings, as in a page with scripts.  Without what is escaped, quotes
+    # only begin and end strings, and every second piece between them lies outside.
+    bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if bare.count(b'"') // 2 > most:
+        return True
+    outside = b"".join(bare.split(b'"')[::2])
+    return sum(map(outside.count, _STRUCTURE)) > most
+
+
 def _read_slowly(data: bytes) -> Any:
+    _check_size(data, _SLOW_TEXT, _SLOW_ELEMENTS)
     try:
         value = json.loads(
             data.decode("utf-8", "replace"), parse_constant=lambda _: None, parse_int=_number
@@ -63,7 +108,8 @@ def _number(text: str) -> int | float:
 
 def _clean(value: Any, depth: int) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        # Pairs have been joined; one that is left stands alone.
+        return value if value.isascii() else _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, list | dict) and depth == 0:
         raise Refused("it nests too deeply")
     if isinstance(value, list):

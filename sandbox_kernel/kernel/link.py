@@ -49,6 +49,8 @@ from sandbox_kernel.wire.rpc import (
 __all__ = ["Attached", "Ended", "Link", "Lost", "Record", "Started", "Superseded"]
 
 _SMALL_READ = 64 << 10
+_SMALL_RECORD = 64
+"""Bytes; with smaller ones a large read would take long, since each costs time of its own."""
 _LARGE_READ = 1 << 20
 _JOIN_BELOW = 16 << 10
 _MOST_BUFFERS = 64
@@ -170,6 +172,7 @@ class Link:
         self._is_channel = False
         self._takes_records = False
         self._read_size = _SMALL_READ
+        self._most_read = _LARGE_READ
 
     def __repr__(self) -> str:
         return (
@@ -479,14 +482,14 @@ class Link:
         if not self._data_left:
             wanted = self._read_size
             data = connection.recv(wanted)
-            # Large reads cost page faults, so they are for floods only.
-            self._read_size = _LARGE_READ if len(data) == wanted else _SMALL_READ
             if data:
                 events += self._take(data)
+            # Large reads cost page faults, so they are for floods only.
+            self._read_size = self._most_read if len(data) == wanted else _SMALL_READ
             return wanted, len(data)
         # The rest of a large DATA frame; most often it goes where the whole of a record will be.
         space = None if self._known else self._records.space
-        wanted = min(self._data_left, self._known or _LARGE_READ)
+        wanted = min(self._data_left, self._known or self._most_read)
         if space is not None:
             wanted = min(self._data_left, len(space))
             count = connection.recv_into(space, wanted)
@@ -558,10 +561,13 @@ class Link:
         self._hand_out(self._records.feed(fresh), events)
 
     def _hand_out(self, records: Records, events: list[Event]) -> None:
+        begin = self._end
         for channel, identities, parts in records:
             count = len(identities) + len(parts)
             self._end += 8 + 4 * count + sum(map(len, identities)) + sum(map(len, parts))
             events.append(Record(channel, parts, self._end))
+        is_small = self._end - begin < _SMALL_RECORD * len(records)
+        self._most_read = _SMALL_READ if is_small else _LARGE_READ
 
 
 def _after(buffers: Sequence[memoryview], sent: int) -> list[memoryview]:

@@ -148,6 +148,23 @@ class Policy:
     def __init__(self, *, plant_cells: bool = False) -> None:
         self.plant_cells = plant_cells
 
+    def check_type(self, msg_type: str) -> None:
+        """Refuse a message by its type, before its content is read.
+
+        Raises
+        ------
+        Refused
+            `publish` would refuse it whatever it holds.
+        """
+        self._publisher(msg_type)
+
+    @staticmethod
+    def _publisher(msg_type: str) -> Callable[[Content], Content]:
+        check = _IOPUB.get(msg_type)
+        if check is None:
+            raise Refused("a type the sandbox may not publish")
+        return check
+
     def publish(self, msg_type: str, content: object) -> Content:
         """Return the content to publish on iopub.
 
@@ -156,9 +173,7 @@ class Policy:
         Refused
             The message may not pass.
         """
-        check = _IOPUB.get(msg_type)
-        if check is None:
-            raise Refused("a type the sandbox may not publish")
+        check = self._publisher(msg_type)
         if not isinstance(content, dict):
             raise Refused("its content is no object")
         return check(content)

@@ -47,6 +47,10 @@ from sandbox_kernel.wire.operations import KernelInfo, StartKernelRequest
 __all__ = ["Relay", "mark_of"]
 
 _MESSAGES_PER_TURN = 64
+_SLICE_RECORDS = 1000
+_SLICE_TIME = 0.02
+"""Records and seconds of the sandbox's output after which the clients are looked at again."""
+
 _QUEUE_LIMIT = 64 << 20
 """Bytes that may wait for the sandbox; above it the shell is not read."""
 
@@ -184,6 +188,10 @@ class Relay:
         self._is_heard = False
         self._journal_is_behind = False
         self._attempt = 0
+        self._read: deque[Event] = deque()
+        """What is left of the turn of reading that is under way."""
+        self._routed_before = 0
+        self._read_from = 0
         self._handed: deque[_Turn] = deque()
         """Turns that have not been acknowledged."""
         # Moments of the monotonic clock; None is never.
@@ -216,7 +224,12 @@ class Relay:
         self._mark = mark_of(info)
         prefix = f"{self.sockets.session}_{int(info.started_at * 1e3):x}{info.pid:x}_"
         seams = self._journal.seams.follow(self._mark)
-        self.arrivals.begin(prefix, is_ready=info.existing, seams=seams)
+        self.arrivals.begin(
+            prefix,
+            is_ready=info.existing,
+            seams=seams,
+            deadly=self._journal.seams.deadly,
+        )
         self._handed.clear()
         self.link.attach(info)
 
@@ -264,6 +277,7 @@ class Relay:
     def _restart(self) -> None:
         """Replace the interpreter; the host cell that asked ends with the new one's first word."""
         self.arrivals.flush()
+        self._read.clear()
         for request in list(self.table.open.values()):
             self.speaker.fail(request, _DEATH, "The interpreter is being replaced.")
         try:
@@ -302,6 +316,8 @@ class Relay:
                 if self.is_over():
                     break
             else:
+                if self._read:
+                    self._take_slice()
                 self._on_time()
         return self.exit_code or 0
 
@@ -312,7 +328,7 @@ class Relay:
     def _watch_link(self) -> None:
         """Listen to the link for exactly what can be done with it now."""
         descriptor = self.link.fileno()
-        reading = self._hold_until is None and self._full_since is None
+        reading = self._hold_until is None and self._full_since is None and not self._read
         events = (zmq.POLLIN if reading else 0) | (zmq.POLLOUT if self.link.wants_write else 0)
         if descriptor != self._link_fd:
             if self._link_events:
@@ -331,6 +347,8 @@ class Relay:
 
     def _timeout(self) -> int | None:
         """Return the milliseconds until something is due."""
+        if self._read:
+            return 0
         moments = [
             each
             for each in (
@@ -544,6 +562,10 @@ class Relay:
 
     def _detach(self) -> None:
         """Leave; the interpreter stays.  A shutdown under way goes on to its own end."""
+        while self._read and not self.is_over():
+            self._take_slice()
+        if self.is_over():
+            return
         if self._death is not None:
             self.exit_code = self._leave_code
         elif self.shutdown is None:
@@ -556,24 +578,46 @@ class Relay:
     # --- from the sandbox ---------------------------------------------------------------------
 
     def _on_link(self) -> None:
-        before, routed = self.link.offset, self.sockets.routed
-        events = self.link.receive()
-        # While what a predecessor has read comes again, its seams are those to keep.
-        is_seam = not self.arrivals.repeats(self.link.offset)
-        if is_seam and self.link.offset > before:
-            self._journal.seams.note(self.link.offset)
-        for event in events:
+        """Begin a turn of reading; what is too much for one slice waits in `_read`."""
+        if not self._read:
+            self._read_from, self._routed_before = self.link.offset, self.sockets.routed
+            self._read.extend(self.link.receive())
+            if self._is_seam() and self.link.offset > self._read_from:
+                self._journal.seams.note(self.link.offset)
+        self._take_slice()
+
+    def _is_seam(self) -> bool:
+        """Whether texts may be cut where the turn ends.
+
+        While what a predecessor has read comes again, its seams are those to keep.
+        """
+        return not self.arrivals.repeats(self.link.offset)
+
+    def _take_slice(self) -> None:
+        """Pass on what was read, until its end or until the clients must be looked at.
+
+        A turn is joined, noted and acknowledged as a whole, however many slices it takes.
+        """
+        seams, is_seam = self._journal.seams, self._is_seam()
+        until, left = time.monotonic() + _SLICE_TIME, _SLICE_RECORDS
+        while self._read and left and time.monotonic() < until:
+            event = self._read.popleft()
+            left -= 1
             if type(event) is Record:
+                seams.enter(event.end)
                 self.arrivals.take(event)
             else:
                 if is_seam:
                     self.arrivals.flush()
+                seams.leave()
                 self._on_event(event)
             if self.is_over():
                 return
-        if is_seam:
-            is_followed = self.arrivals.flush(follow=True) and self.sockets.routed == routed
-            if self.link.offset > before:
+        if is_seam and not self._read:
+            is_followed = (
+                self.arrivals.flush(follow=True) and self.sockets.routed == self._routed_before
+            )
+            if self.link.offset > self._read_from:
                 self._handed.append(
                     _Turn(
                         self.link.offset,
@@ -582,6 +626,7 @@ class Relay:
                         time.monotonic(),
                     )
                 )
+        seams.leave()
         self._after_arrivals()
 
     def _settle(self) -> None:
@@ -601,7 +646,7 @@ class Relay:
                 return
             self._handed.popleft()
             self.link.done_with(turn.offset)
-        if not self.arrivals.repeats(self.link.offset):
+        if self._is_seam() and not self._read:
             self.table.settle()
 
     def _acknowledge_all(self) -> None:

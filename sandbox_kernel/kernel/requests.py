@@ -217,15 +217,26 @@ class RequestTable:
         Raises
         ------
         Refused
-            Nobody waits for it, or it is of another type than asked for; the table is unchanged.
+            As by `check_reply`; the table is unchanged.
+        """
+        request = self.check_reply(request, msg_type)
+        request.replied = True
+        request.asking = None
+        self._unsettled[request.msg_id] = request
+        return request
+
+    def check_reply(self, request: Request | None, msg_type: str) -> Request:
+        """Return the request that a reply may answer.
+
+        Raises
+        ------
+        Refused
+            Nobody waits for it, or it is of another type than asked for.
         """
         if request is None or request.replied or request.msg_id not in self.open:
             raise Refused("a reply nobody waits for")
         if msg_type != request.reply_type:
             raise Refused(f"a {msg_type} to a {request.msg_type}")
-        request.replied = True
-        request.asking = None
-        self._unsettled[request.msg_id] = request
         return request
 
     def idle_is_due(self, request: Request) -> bool:

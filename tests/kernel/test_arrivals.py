@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox_kernel.kernel import arrivals as arrivals_module
+from sandbox_kernel.kernel import jsontext
 from sandbox_kernel.kernel.arrivals import Arrivals
 from sandbox_kernel.kernel.hints import Facts
 from sandbox_kernel.kernel.hostcomms import HostComms
@@ -314,3 +316,53 @@ def test_what_comes_again_is_joined_as_a_predecessor_joined_it(bench: Bench) -> 
 
     assert [content["text"] for *_, content in bench.sockets.sent] == ["ab", "c", "d"]
     assert [bench.arrivals.repeats(offset) for offset in (10, 29, 30)] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("channel", "msg_type"),
+    [
+        (Channel.IOPUB, "evil"),
+        (Channel.SHELL, "evil_reply"),
+        (Channel.SHELL, "kernel_info_reply"),
+        (Channel.STDIN, "evil"),
+    ],
+)
+def test_what_may_not_pass_anyway_is_not_read(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, channel: Channel, msg_type: str
+) -> None:
+    """Type and request are looked at first: to read a content can take long."""
+    read: list[bytes] = []
+
+    def noting(data: bytes, **options: int) -> Any:
+        read.append(data)
+        return jsontext.read(data, **options)
+
+    monkeypatch.setattr(arrivals_module, "read", noting)
+    bench.message(channel, msg_type, {"large": 1})
+
+    assert bench.notes.count == 1
+    assert b'{"large": 1}' not in read
+
+
+def test_an_interpreter_starts_once(bench: Bench) -> None:
+    """Who is ready does not start, and nobody does twice; else a cell could flood every client."""
+    starting = {"execution_state": "starting"}
+    bench.message(Channel.IOPUB, "status", starting)
+    assert (bench.sockets.sent, bench.notes.count) == ([], 1)
+    bench.arrivals.begin("q_", is_ready=False)
+    for _ in range(3):
+        bench.message(Channel.IOPUB, "status", starting)
+
+    assert [content for *_, content in bench.sockets.sent] == [starting]
+    assert bench.notes.count == 3
+
+
+def test_a_record_that_relays_have_ended_on_is_left_out(bench: Bench) -> None:
+    """With a note; what is before and behind it is passed on."""
+    bench.arrivals.begin("p_", is_ready=True, deadly=20)
+    for text, end in ((b"a", 10), (b"b", 20), (b"c", 30)):
+        bench.take(Channel.STREAM, b"stdout", b'{"msg_id":"cell"}', text, end=end)
+    bench.arrivals.flush()
+
+    assert [content["text"] for *_, content in bench.sockets.sent] == ["a", "c"]
+    assert "ended on it" in bench.notes.last(1)[0]

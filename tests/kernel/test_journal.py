@@ -100,7 +100,7 @@ def test_the_oldest_seams_are_forgotten_first(tmp_path: Path) -> None:
     assert Seams(path).follow("m") == list(range(3000 - 2048, 3000))
 
 
-@pytest.mark.parametrize("content", [b"", b"x" * 7, b"x" * 5000, b"x" * (16 + 8 * 2048)])
+@pytest.mark.parametrize("content", [b"", b"x" * 7, b"x" * 5000, b"x" * (40 + 8 * 2048)])
 def test_a_file_that_holds_no_seams_is_begun_anew(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "k.seams"
     path.write_bytes(content)
@@ -117,3 +117,24 @@ def test_seams_that_cannot_be_kept_stop_nobody() -> None:
     assert seams.follow("m") == []
     seams.note(5)
     seams.remove()
+
+
+def test_a_record_is_deadly_once_two_relays_have_ended_on_it(tmp_path: Path) -> None:
+    """Not after one, nor two that ended elsewhere; and only of the same interpreter."""
+    path = str(tmp_path / "k.seams")
+    found = []
+    for end in (100, 300, 300, None):
+        seams = Seams(path)
+        seams.follow("m")
+        found.append(seams.deadly)
+        seams.enter(200)
+        seams.leave()
+        if end is not None:
+            seams.enter(end)
+
+    assert found == [None, None, None, 300]
+    again, other = Seams(path), Seams(path)
+    again.follow("m")
+    assert again.deadly == 300
+    other.follow("other")
+    assert other.deadly is None

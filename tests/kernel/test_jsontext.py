@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_kernel.kernel.jsontext import MAX_DEPTH, Refused, read, write
+from sandbox_kernel.kernel.jsontext import MAX_DEPTH, MAX_ELEMENTS, Refused, read, write
 
 
 def _is_clean(value: object) -> bool:
@@ -81,3 +81,40 @@ def test_the_last_of_two_equal_keys_counts_for_us_and_for_clients() -> None:
     value = read(b'{"msg_type":"stream","msg_type":"display_data"}')
 
     assert write(value) == b'{"msg_type":"display_data"}'
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" + b"[]," * MAX_ELEMENTS + b"1]",
+        b"[" + b'"",' * MAX_ELEMENTS + b"1]",
+        b'["\\\\",' + b'"\\"",' * MAX_ELEMENTS + b"1]",
+        b"[" + b"1, " * MAX_ELEMENTS + b"1]",
+        b"[" + b"[]," * 300_000 + b"NaN]",
+        b'["' + b"x" * (17 << 20) + b'", NaN]',
+        b'"' + b"x" * (128 << 20) + b'"',
+    ],
+    ids=["lists", "strings", "escapes", "numbers", "slow", "slow and long", "long"],
+)
+def test_what_takes_long_to_read_is_refused_unread(data: bytes) -> None:
+    """An element takes fifty times its own size in memory, and time; few on the slow path."""
+    with pytest.raises(Refused, match="JSON text of more than"):
+        read(data)
+
+
+@pytest.mark.parametrize("text", ["x" * (60 << 20), '{"a":[1,2]}\\' * 400_000])
+def test_a_large_image_or_page_passes(text: str) -> None:
+    """Strings are cheap, whatever is in them."""
+    assert read(orjson.dumps({"data": {"text/html": text}})) == {"data": {"text/html": text}}
+
+
+def test_a_figure_of_a_million_points_passes() -> None:
+    assert len(read(b"[" + b"1.25, " * 1_900_000 + b"1]")) == 1_900_001
+
+
+def test_only_what_stands_alone_of_a_pair_is_replaced() -> None:
+    """Halves of characters, on the path that NaN leads to."""
+    assert read(b'["\\ud83d\\ude00 \\ud800\\ud83dx\\ude00", NaN]') == [
+        "\N{GRINNING FACE} \ufffd\ufffdx\ufffd",
+        None,
+    ]

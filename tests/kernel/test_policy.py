@@ -192,3 +192,24 @@ def test_the_comms_of_the_host_are_not_listed_by_the_sandbox() -> None:
 def test_requests_and_their_replies_are_named_alike() -> None:
     assert reply_type("execute_request") == "execute_reply"
     assert reply_type("comm_msg") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(5, "5"), (None, "null"), ({"a": [1]}, '{"a":[1]}'), (["a", 1], '["a",1]')]
+)
+@pytest.mark.parametrize("msg_type", ["display_data", "execute_result", "update_display_data"])
+def test_a_form_that_is_text_holds_text(msg_type: str, value: object, shown: str) -> None:
+    """A notebook with anything else there is not valid; forms that are JSON hold what they like."""
+    forms = {"application/json": value, "application/vnd.x+json": value, "text/html": ["a", "b"]}
+    content = Policy().publish(msg_type, {"data": {"text/plain": value, **forms}})
+
+    assert content["data"] == {"text/plain": shown, **forms}
+
+
+@pytest.mark.parametrize("msg_type", ["execute_result", "execute_input"])
+def test_nothing_is_counted_below_zero(msg_type: str) -> None:
+    with pytest.raises(Refused):
+        Policy().publish(msg_type, {"code": "", "data": {}, "execution_count": -5})
+    for status in ("ok", "error", "aborted"):
+        with pytest.raises(Refused):
+            Policy().reply("execute_reply", {"status": status, "execution_count": -7})
