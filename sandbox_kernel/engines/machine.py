@@ -6,7 +6,7 @@ import os
 
 from sandbox_kernel.engines.diagnosis import Facts
 
-__all__ = ["filesystem_type", "machine_facts", "type_of_mount"]
+__all__ = ["filesystem_type", "has_mounts_below", "machine_facts", "mounts_below", "type_of_mount"]
 
 
 def machine_facts() -> Facts:
@@ -37,13 +37,33 @@ def type_of_mount(path: str, mountinfo: str) -> str:
     best, result = -1, ""
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
-        # Spaces and the like in mount points are written in octal (proc(5)).
-        point = before.split()[4].encode("utf-8", "surrogateescape").decode("unicode_escape")
-        point = point.encode("latin-1").decode("utf-8", "surrogateescape")
+        point = _mount_point(before)
         is_above = path == point or path.startswith(point.rstrip("/") + "/")
         if is_above and len(point) >= best:
             best, result = len(point), after.partition(" ")[0]
     return result
+
+
+def has_mounts_below(path: str) -> bool:
+    """Whether something is mounted in a folder, or nobody can say."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            return mounts_below(path, file.read())
+    except OSError:
+        return True
+
+
+def mounts_below(path: str, mountinfo: str) -> bool:
+    """Whether one of the mounts lies below an absolute path."""
+    return any(
+        _mount_point(line).startswith(path.rstrip("/") + "/") for line in mountinfo.splitlines()
+    )
+
+
+def _mount_point(line: str) -> str:
+    """Return where a line's mount is; spaces and the like are written in octal (proc(5))."""
+    point = line.split()[4].encode("utf-8", "surrogateescape").decode("unicode_escape")
+    return point.encode("latin-1").decode("utf-8", "surrogateescape")
 
 
 def _number(path: str) -> int | None:

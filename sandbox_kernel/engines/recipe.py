@@ -43,6 +43,8 @@ class MountKind(StrEnum):
     """How a host folder is shown."""
 
     READ = "read"
+    READ_OVERLAY = "read overlay"
+    """As `READ`, and sockets, pipes and locks in it are not the host's."""
     WRITE = "write"
     OVERLAY = "overlay"
     """Writes go to a layer on the host."""
@@ -52,7 +54,10 @@ class MountKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """One host folder (or file) in the sandbox."""
+    """One host folder (or file) in the sandbox.
+
+    `upper` of a `READ_OVERLAY` is an empty folder.
+    """
 
     kind: MountKind
     source: str
@@ -213,6 +218,12 @@ def _mount(mount: Mount) -> list[str]:
     match mount.kind:
         case MountKind.READ:
             return ["--ro-bind", mount.source, mount.dest]
+        case MountKind.READ_OVERLAY:
+            # One source by itself bubblewrap does not overlay.
+            return [
+                *("--overlay-src", mount.upper, "--overlay-src", mount.source),
+                *("--ro-overlay", mount.dest),
+            ]
         case MountKind.WRITE:
             return ["--bind", mount.source, mount.dest]
         case MountKind.OVERLAY:

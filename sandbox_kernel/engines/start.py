@@ -20,6 +20,7 @@ from sandbox_kernel.engines.base import (
 from sandbox_kernel.engines.disk import empty, no_upper, storage_errors, tail
 from sandbox_kernel.engines.folders import HostFolders, host_folders, refusal
 from sandbox_kernel.engines.limits import controllers_for, unmet, weigh_limits
+from sandbox_kernel.engines.machine import has_mounts_below
 from sandbox_kernel.engines.program_environment import program_environment
 from sandbox_kernel.engines.python_environment import PythonEnvironment, look_up
 from sandbox_kernel.engines.recipe import Mount, MountKind, Plan
@@ -53,7 +54,8 @@ _MASKED = tuple(
 )
 _SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32")
 _SHOWN_AS = {
-    MountKind.READ: "read-only",
+    MountKind.READ: "read-only, with the host's sockets and pipes",
+    MountKind.READ_OVERLAY: "read-only",
     MountKind.WRITE: "writable",
     MountKind.OVERLAY: "writable layer, host files unchanged",
     MountKind.MEMORY_OVERLAY: "writable layer in memory",
@@ -175,8 +177,31 @@ class Start:
                 f"Folder {given} is shown read-only, since no writable layer can be put over it:"
                 f" {reason}. Write to {recipe.WORKSPACE} instead."
             )
-        kind = MountKind.WRITE if mode is FolderMode.WRITE else MountKind.READ
-        return Mount(kind=kind, source=real, dest=given)
+        if mode is FolderMode.WRITE:
+            return Mount(kind=MountKind.WRITE, source=real, dest=given)
+        return self._read_mount(real, given, no_overlays=no_overlays)
+
+    def _read_mount(self, source: str, dest: str, *, no_overlays: str) -> Mount:
+        """Show a folder so that programs inside reach no socket, pipe or lock of the host in it.
+
+        A plain mount lets them, read-only or not.  An overlay does not show what is mounted in the
+        folder, so such a folder gets a plain one.
+        """
+        is_folder = os.path.isdir(source)
+        reason = no_overlays
+        if is_folder and has_mounts_below(os.path.realpath(source)):
+            reason = "something is mounted in it"
+        if reason or not is_folder:
+            if is_folder:
+                self.notices.append(
+                    f"Programs inside can talk to programs of the host by sockets, pipes and locks"
+                    f" in {dest}: {reason}."
+                )
+            return Mount(kind=MountKind.READ, source=source, dest=dest)
+        nothing = self.layout.root / "empty"
+        with storage_errors(nothing, "create"):
+            os.makedirs(nothing, mode=0o700, exist_ok=True)
+        return Mount(kind=MountKind.READ_OVERLAY, source=source, dest=dest, upper=str(nothing))
 
     def _claim_layer(self, real: str) -> str:
         """Note which folder the layer belongs to; returns why it cannot be had for this one."""
@@ -282,7 +307,11 @@ class Start:
         shown = None if folder is None else self._folder_mount(folder, no_overlays=no_overlays)
         shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
         events = limits.group.events if limits.group is not None else None
-        plan = self._plan(python, packages, shown, shell=shell, code=code, events=events)
+        extra = [
+            self._read_mount(path, path, no_overlays=no_overlays)
+            for path in self.settings.extra_paths
+        ]
+        plan = self._plan(python, [packages, *extra], shown, shell=shell, code=code, events=events)
         config = {
             "sandbox_id": self.launch.sandbox_id,
             "token": self.launch.token,
@@ -337,7 +366,7 @@ class Start:
     def _plan(
         self,
         python: PythonEnvironment,
-        packages: Mount,
+        more: list[Mount],
         folder: Mount | None,
         *,
         shell: str,
@@ -348,16 +377,15 @@ class Start:
         read = [
             *etc.etc_mounts(network=spec.network, exists=os.path.exists),
             *python.folders,
-            *self.settings.extra_paths,
         ]
-        if python.layered is not None and packages.dest != python.layered:
+        if python.layered is not None and python.layered not in {each.dest for each in more}:
             read.append(python.layered)
         mounts = [
             Mount(kind=MountKind.WRITE, source=str(layout.workspace), dest=recipe.WORKSPACE),
             Mount(kind=MountKind.WRITE, source=str(layout.home), dest=recipe.HOME),
             Mount(kind=MountKind.WRITE, source=str(layout.spool), dest=recipe.SPOOL),
             *(Mount(kind=MountKind.READ, source=path, dest=path) for path in read),
-            packages,
+            *more,
         ]
         if folder is not None:
             mounts.append(folder)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -437,6 +439,45 @@ def test_the_folder_read_only_or_writable(user: HostUser, mode: FolderMode) -> N
     assert (folder / "b").exists() is (mode is FolderMode.WRITE)
 
 
+_REACHES = """
+import errno, fcntl, os, socket, sys
+os.chdir(sys.argv[1])
+def attempt(call, *args):
+    try:
+        call(*args)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "done"
+print(attempt(socket.socket(socket.AF_UNIX).connect, "socket"))
+print(attempt(os.open, "pipe", os.O_WRONLY | os.O_NONBLOCK))
+print(attempt(fcntl.flock, open("file"), fcntl.LOCK_EX | fcntl.LOCK_NB))
+print(attempt(os.mkdir, "made"))
+"""
+
+
+@pytest.mark.parametrize("mode", [FolderMode.READ, FolderMode.OVERLAY])
+def test_sockets_pipes_and_locks_of_the_host_are_out_of_reach(
+    user: HostUser, mode: FolderMode
+) -> None:
+    """A program of the host that listens in the folder is not to be talked to from inside."""
+    folder = user.mkdir(f"listening-{mode}")
+    held = user.write(folder / "file", "x")
+    os.mkfifo(folder / "pipe")
+    pipe = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with socket.socket(socket.AF_UNIX) as listener, held.open() as file:
+        listener.bind(str(folder / "socket"))
+        listener.listen()
+        for each in ("pipe", "socket"):
+            os.chmod(folder / each, 0o666)  # noqa: S103 - other users are not what keeps them out
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with user.start("listened", notebook_folder=str(folder), folder_mode=mode) as sandbox:
+            code, out, err = sandbox.run("python3", "-c", _REACHES, str(folder))
+    os.close(pipe)
+
+    made = "EROFS" if mode is FolderMode.READ else "done"
+    assert (code, out.split()) == (0, ["ECONNREFUSED", "ENXIO", "done", made]), err
+
+
 def test_no_folder_by_setting(user: HostUser) -> None:
     """Then its path does not exist inside."""
     folder = user.mkdir("unshared")
@@ -545,6 +586,8 @@ def test_where_no_layers_can_be_had(
     assert MountKind.OVERLAY in attempts[0]
     assert not {MountKind.OVERLAY, MountKind.MEMORY_OVERLAY} & set(attempts[1])
     assert "is shown read-only" in instance.notices[0]
+    assert "can talk to programs of the host" in instance.notices[1]
+    assert instance.isolation["notebook folder"] == "read-only, with the host's sockets and pipes"
     assert mine.run(instance, "touch", f"{folder}/x")[0] != 0
     assert mine.run(instance, "sh", "-c", "touch /workspace/x && echo $PIP_TARGET")[1] == (
         "/opt/packages/site\n"

@@ -112,6 +112,18 @@ def test_isolation_is_asked_for_before_any_mount() -> None:
         assert words.index(flag) < first_mount
 
 
+def test_a_folder_to_read_is_laid_over_an_empty_one() -> None:
+    """Nothing of it is the host's own to a program inside but what it says; the folder is on top."""
+    mount = Mount(kind=MountKind.READ_OVERLAY, source="/nb", dest="/shown", upper="/s/empty")
+    words = told(replace(PLAN, mounts=(mount,)))
+
+    at = words.index("--ro-overlay")
+    assert words[at - 4 : at + 2] == [
+        *("--overlay-src", "/s/empty", "--overlay-src", "/nb"),
+        *("--ro-overlay", "/shown"),
+    ]
+
+
 def test_what_lies_in_another_path_is_mounted_on_top() -> None:
     """An environment in the notebook's folder, and the folder below /tmp."""
     plan = replace(

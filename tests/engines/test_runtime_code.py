@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.engines import runtime_code
-from sandbox_kernel.engines.machine import type_of_mount
+from sandbox_kernel.engines.machine import mounts_below, type_of_mount
 from sandbox_kernel.errors import StorageError
 
 
@@ -135,3 +135,12 @@ MOUNTS = (
 def test_the_disk_under_a_path(path: str, kind: str) -> None:
     """The deepest mount holds it, of two at one place the later."""
     assert type_of_mount(path, MOUNTS) == kind
+
+
+@pytest.mark.parametrize(
+    ("path", "has_some"),
+    [("/", True), ("/home", True), ("/home/ada", False), ("/home/ada b", False), ("/ho", False)],
+)
+def test_the_mounts_below_a_path(path: str, has_some: bool) -> None:  # noqa: FBT001
+    """What is mounted on the path itself is not below it."""
+    assert mounts_below(path, MOUNTS) is has_some
