@@ -7,6 +7,8 @@ import json
 import os
 import signal
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -44,6 +46,8 @@ def run(arguments: Namespace) -> int:
             asyncio.run(_execute(notebook, source.parent, arguments, environment, progress))
         except CellExecutionError as error:
             failure, code = f"{progress.where}: {error.ename}: {error.evalue}", FAILED
+        except _UnusableMessageError as error:
+            failure, code = f"{progress.where}: an output no notebook can hold: {error}", FAILED
         except CellTimeoutError:
             failure, code = f"{progress.where}: took longer than {arguments.timeout:g} s", FAILED
         except DeadKernelError:
@@ -108,10 +112,31 @@ async def _execute(
             on_cell_executed=progress.executed,
         )
         client.kc = kernel
-        await client.async_execute()
+        with _unusable_messages():
+            await client.async_execute()
     finally:
         kernel.stop_channels()
         await manager.shutdown_kernel()
+
+
+class _UnusableMessageError(Exception):
+    """A cell has sent what nbclient fails at; says what that was."""
+
+
+@contextmanager
+def _unusable_messages() -> Iterator[None]:
+    """Tell faults in what a cell sent from faults of ours.
+
+    nbclient takes any message apart as if an honest kernel had made it.
+    """
+    from nbformat import ValidationError  # noqa: PLC0415  start-up time
+
+    try:
+        yield
+    except ValidationError as error:
+        raise _UnusableMessageError(str(error).partition("\n")[0]) from error
+    except (AttributeError, LookupError, TypeError) as error:
+        raise _UnusableMessageError(f"{type(error).__name__}: {error}") from error
 
 
 def _check_target(arguments: Namespace) -> None:

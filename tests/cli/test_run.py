@@ -241,3 +241,47 @@ def test_interrupting_a_run_keeps_what_there_is(home, write):
     assert running.returncode == 130, err
     assert "Traceback" not in err
     assert outputs(path)[0][0].text == "before\n"
+
+
+FORGE = """
+import json
+def forge(msg_type, content):
+    pipe = get_ipython().kernel.pipe
+    parent = json.dumps(get_ipython().parent_header, default=str).encode()
+    header = json.dumps({"msg_type": msg_type}).encode()
+    pipe.put(4, [b"x"], [header, parent, b"{}", json.dumps(content).encode()])
+"""
+
+
+def test_a_display_of_no_text_is_shown_as_text(sandbox, write):
+    """What a notebook cannot hold becomes what it can, or is left out; the run goes on."""
+    path = write(
+        "from IPython.display import display\ndisplay({'text/plain': 5}, raw=True)",
+        f"{FORGE}\nforge('execute_result', {{'data': {{}}, 'execution_count': -5}})",
+        "print('after')",
+    )
+
+    ended = sandbox("run", "--inplace", path)
+
+    assert ended.code == 0
+    shown, forged, after = outputs(path)
+    assert shown[0].data == {"text/plain": "5"}
+    assert forged == []
+    assert after[0].text == "after\n"
+    nbformat.validate(nbformat.read(path, as_version=4))
+
+
+def test_a_message_that_no_notebook_can_hold_ends_the_run(sandbox, write):
+    """One line, and what came before it is kept."""
+    path = write(
+        "print('before')",
+        f"{FORGE}\nforge('comm_open', {{'comm_id': 'c', 'target_name': 't', 'data': 5}})",
+    )
+
+    ended = sandbox("run", "--inplace", "--quiet", path)
+
+    assert ended.code == 1
+    assert "Traceback" not in ended.err
+    assert ended.err.startswith("jupyter sandbox: cell 3: an output no notebook can hold: ")
+    assert len(ended.err.splitlines()) == 1
+    assert outputs(path)[0][0].text == "before\n"
