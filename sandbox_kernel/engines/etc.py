@@ -15,12 +15,14 @@ _COPIED = (
     "/etc/localtime",  # where it is no link, see `etc_links`
 )
 _COPIED_WITH_NETWORK = ("/etc/resolv.conf", "/etc/gai.conf")
-_SHOWN = ("/etc/alternatives", "/etc/fonts")
 # Certificates only: beside them lie private keys.
-_SHOWN_WITH_NETWORK = (
-    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ca-certificates"),
+_CERTIFICATES = (
+    *("/etc/ssl/certs", "/etc/ca-certificates"),
     *("/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted"),
 )
+# Without certificates pip of a distribution fails before it finds that there is no network.
+_SHOWN = ("/etc/alternatives", "/etc/fonts", *_CERTIFICATES)
+_SHOWN_WITH_NETWORK = ("/etc/ssl/openssl.cnf",)
 _LARGEST = 1 << 20
 _PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "timeout", "retries")
 
@@ -125,17 +127,17 @@ def network_environment(environ: Mapping[str, str] = os.environ) -> dict[str, st
         *("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY"),
         *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST"),
     )
-    certificates = (
+    variables = (
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT"),
         "NODE_EXTRA_CA_CERTS",
     )
     found = {
         name: environ[name] for name in names if without_credentials(environ.get(name, "@//@"))
     }
-    for name in certificates:
+    for name in variables:
         path = environ.get(name, "")
-        if path.startswith(("/usr/", *(f"{each}/" for each in _SHOWN_WITH_NETWORK))) or (
-            path in _SHOWN_WITH_NETWORK
+        if path.startswith(("/usr/", *(f"{each}/" for each in _CERTIFICATES))) or (
+            path in _CERTIFICATES
         ):
             found[name] = path
     return found

@@ -25,6 +25,7 @@ _NETWORK_WORDS = (
     "could not resolve host",
     "max retries exceeded with url",
     "we couldn't connect to 'http",
+    "could not find a suitable tls ca certificate bundle",
 )
 # What pip, uv, conda, curl, wget, git, apt and npm write in vain; they raise nothing in the cell.
 _WRITTEN = (
@@ -36,6 +37,7 @@ _WRITTEN = (
     b"nable to resolve host",
     b"No matching distribution found for",
     b"EAI_AGAIN",
+    b"ould not find a suitable TLS CA certificate bundle",
 )
 _LOOKED_AT = 8 << 10
 

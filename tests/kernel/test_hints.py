@@ -101,6 +101,7 @@ def test_a_hint_does_not_repeat_the_path_that_code_asked_for() -> None:
         b"wget: unable to resolve host address 'x'",
         b"npm error request to https://x failed, reason: getaddrinfo EAI_AGAIN x",
         b"W: Failed to fetch http://x  Temporary failure resolving 'x'",
+        b"ERROR: Could not find a suitable TLS CA certificate bundle, invalid path: /etc/ssl/x.crt",
     ],
 )
 def test_what_programs_write_without_a_network_is_recognised(text: bytes) -> None:
