@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
@@ -12,12 +13,16 @@ from sandbox_kernel.cli.exit_codes import FAILED, OK
 from sandbox_kernel.cli.naming import existing
 from sandbox_kernel.cli.report import print_json, printable, size_text
 from sandbox_kernel.cli.sandboxes import confirm
+from sandbox_kernel.engines.base import FolderMode
 from sandbox_kernel.errors import SandboxConfigurationError, StorageError, StorageFullError
 from sandbox_kernel.folder.selection import Selection
 from sandbox_kernel.manager import locks
 from sandbox_kernel.manager.manager import Manager, SandboxInfo
 
 __all__ = ["apply", "diff", "discard"]
+
+_MOST_ASKED = 20
+"""Files that are named in a question; people read no more."""
 
 
 def diff(arguments: Namespace) -> int:
@@ -49,12 +54,16 @@ def apply(arguments: Namespace) -> int:
             links=arguments.links,
             hidden=arguments.hidden,
             force=arguments.force,
+            # Who names paths has said what is meant.
+            ask=None if arguments.paths or arguments.yes else _ask,
         )
     except (StorageError, StorageFullError) as error:
         if not arguments.json:
-            for what, key in (("applied", "applied"), ("not applied", "not_applied")):
-                for path in error.context.get(key, ()):
-                    print(_row(what, printable(path)))
+            deleted = error.context.get("deleted", ())
+            for path in error.context.get("applied", ()):
+                print(_row("deleted" if path in deleted else "applied", printable(path)))
+            for path in error.context.get("not_applied", ()):
+                print(_row("not applied", printable(path)))
         raise
     if arguments.json:
         print_json(
@@ -69,7 +78,7 @@ def apply(arguments: Namespace) -> int:
         )
     elif outcomes:
         for outcome in outcomes:
-            print(_line(str(outcome.status), outcome.change, outcome.reason))
+            print(_line(_became(outcome), outcome.change, outcome.reason))
         _tell_left_out(outcomes)
     else:
         print(f"No changes in {folder}.")
@@ -96,6 +105,27 @@ def discard(arguments: Namespace) -> int:
     return OK
 
 
+def _ask(changes: list[layer.Change]) -> None:
+    """Have the user say that these files of the host may be deleted or replaced."""
+    for change in changes[:_MOST_ASKED]:
+        deletes = change.kind is layer.ChangeKind.DELETED
+        print(_line("to delete" if deletes else "to replace", change, ""), file=sys.stderr)
+    if len(changes) > _MOST_ASKED:
+        print(f"and {len(changes) - _MOST_ASKED} more", file=sys.stderr)
+    files = "this" if len(changes) == 1 else f"these {len(changes)}"
+    confirm(
+        f"Delete or replace {files} on the host? It cannot be undone.",
+        hint="Name the paths to take over, or say --yes for all.",
+    )
+
+
+def _became(outcome: layer.Outcome) -> str:
+    is_deletion = outcome.change.kind is layer.ChangeKind.DELETED
+    if is_deletion and outcome.status is layer.Status.APPLIED:
+        return "deleted"
+    return str(outcome.status)
+
+
 def _tell_left_out(outcomes: list[layer.Outcome]) -> None:
     left = [o for o in outcomes if o.status is layer.Status.SKIPPED and o.change.is_hidden]
     if left:
@@ -109,6 +139,9 @@ def _overlay(manager: Manager, text: str) -> tuple[SandboxInfo, Path]:
     """Return the sandbox and the host folder that its layer lies over."""
     info = existing(manager, text)
     folder = layer.folder_of(info.layout)
+    if folder is None and info.spec.folder_mode is FolderMode.OVERLAY:
+        # Its layer has not been made yet, or was discarded as a whole: there are no changes.
+        folder = info.spec.notebook_folder
     if folder is None:
         raise SandboxConfigurationError(
             f"Sandbox {info.sandbox_id!r} has no layer over a notebook's folder.",

@@ -14,7 +14,7 @@ from typing import Any
 from sandbox_kernel.cli.exit_codes import NO_PROGRAM, NO_SANDBOX, NOT_EXECUTABLE, TIMED_OUT, USAGE
 from sandbox_kernel.cli.naming import notebook_of, pairs, sandbox_id_of
 from sandbox_kernel.cli.report import print_json, report_os_error, warn
-from sandbox_kernel.client.options import SandboxOptions
+from sandbox_kernel.cli.wishes import wished_options
 from sandbox_kernel.client.process import Process, ProcessExit, ProcessOutput
 from sandbox_kernel.client.sandbox import Sandbox, get_sandbox
 from sandbox_kernel.errors import (
@@ -50,16 +50,14 @@ def execute(arguments: Namespace) -> int:
 
 
 async def _execute(arguments: Namespace) -> int:
-    options: SandboxOptions = {}
-    if arguments.network is not None:
-        options["network"] = arguments.network
     notebook = notebook_of(arguments.sandbox)
-    if notebook is not None:
-        # As its kernel would start it: a folder that cannot be shown is a notice.
-        options["notebook_folder"] = notebook.parent
-        options["folder_required"] = False
     sandbox_id = sandbox_id_of(arguments.sandbox)
     with contextlib.closing(Manager()) as manager:
+        options = wished_options(arguments, manager.settings)
+        if notebook is not None:
+            # As its kernel would start it: a folder that cannot be shown is a notice.
+            options["notebook_folder"] = notebook.parent
+            options["folder_required"] = False
         return await _in(get_sandbox(sandbox_id, manager=manager, **options), arguments)
 
 

@@ -142,6 +142,27 @@ def _add_start_options(command: argparse.ArgumentParser) -> None:
         help="let programs in the sandbox reach the network, or not",
     )
     command.add_argument(
+        "--memory",
+        type=_size,
+        metavar="SIZE",
+        help="memory of the whole sandbox, such as 512M or 2G",
+    )
+    command.add_argument(
+        "--cpus", type=_cores, metavar="CORES", help="processor time of the sandbox, such as 1.5"
+    )
+    command.add_argument(
+        "--processes",
+        type=_count,
+        metavar="COUNT",
+        help="processes and threads in the sandbox at one time",
+    )
+    command.add_argument(
+        "--notebook-folder",
+        choices=("overlay", "read", "write", "none"),
+        metavar="MODE",
+        help="how the notebook's folder is shown: overlay, read, write or none",
+    )
+    command.add_argument(
         "--env",
         action="append",
         default=[],
@@ -325,7 +346,10 @@ def _add_apply(commands: _Commands) -> None:
         "--force", action="store_true", help="also where the host's file has changed since"
     )
     command.add_argument(
-        "-y", "--yes", action="store_true", help="accepted as by discard; apply never asks"
+        "-y",
+        "--yes",
+        action="store_true",
+        help="do not ask before files of the host are deleted or replaced",
     )
 
 
@@ -397,6 +421,33 @@ def _add_kernelspec(commands: _Commands) -> None:
     command.add_argument(
         "--id", metavar="ID", help="let every notebook on this kernel share the sandbox of this id"
     )
+
+
+def _size(text: str) -> int:
+    """Return bytes; the units are powers of 1024, as those of other tools that set limits."""
+    number = text.upper().removesuffix("B").removesuffix("I")
+    power = "KMGT".find(number[-1:]) + 1 if number else 0
+    return max(1, int(_above_zero(text, number[:-1] if power else number) * 1024**power))
+
+
+def _cores(text: str) -> float:
+    return _above_zero(text, text)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text} is no number of processes")
+    return int(text)
+
+
+def _above_zero(text: str, number: str) -> float:
+    try:
+        value = float(number)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no amount; write it like 512M, 2G or 1.5")
+    return value
 
 
 def _seconds(text: str) -> float:

@@ -10,13 +10,16 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 from sandbox_kernel.cli.exit_codes import FAILED, INTERRUPTED, NO_ENGINE, OK
 from sandbox_kernel.cli.naming import pairs
 from sandbox_kernel.cli.notebooks import code_cells, import_lean, read_notebook, write_notebook
 from sandbox_kernel.cli.report import print_json, warn
+from sandbox_kernel.cli.wishes import spec_fields, wished_settings
 from sandbox_kernel.errors import SandboxConfigurationError
+from sandbox_kernel.kernel.starter import asking, read_answer
 from sandbox_kernel.manager.identity import check_sandbox_id
 
 if TYPE_CHECKING:
@@ -33,7 +36,6 @@ def run(arguments: Namespace) -> int:
     _check_target(arguments)
     _check_kernel(arguments.kernel)
     notebook = read_notebook(source)
-    environment = _environment(arguments)
     with import_lean():
         from nbclient.exceptions import (  # noqa: PLC0415  start-up time
             CellExecutionError,
@@ -41,9 +43,16 @@ def run(arguments: Namespace) -> int:
             DeadKernelError,
         )
     failure, code = "", OK
-    with _Progress(notebook, quiet=arguments.quiet or arguments.json) as progress:
+    with (
+        TemporaryDirectory(prefix="jupyter-sandbox-") as place,
+        _Progress(notebook, quiet=arguments.quiet or arguments.json) as progress,
+    ):
+        answer = Path(place, "answer.json")
+        environment = _environment(arguments, answer)
         try:
-            asyncio.run(_execute(notebook, source.parent, arguments, environment, progress))
+            asyncio.run(
+                _execute(notebook, source.parent, arguments, environment, progress, answer=answer)
+            )
         except CellExecutionError as error:
             failure, code = f"{progress.where}: {error.ename}: {error.evalue}", FAILED
         except _UnusableMessageError as error:
@@ -58,6 +67,9 @@ def run(arguments: Namespace) -> int:
                 failure, code = f"{progress.where}: the kernel died", FAILED
         except RuntimeError as error:
             # What jupyter_client raises when the kernel never answered.
+            _, reason = read_answer(answer)
+            if reason is not None:
+                raise reason from error
             failure, code = f"the kernel did not start: {error}", NO_ENGINE
         except (KeyboardInterrupt, asyncio.CancelledError):
             failure, code = f"{progress.where}: interrupted", INTERRUPTED
@@ -78,6 +90,8 @@ async def _execute(
     arguments: Namespace,
     environment: dict[str, str],
     progress: _Progress,
+    *,
+    answer: Path,
 ) -> None:
     """Execute the notebook in place; SIGINT and SIGTERM cancel this and end the kernel."""
     from jupyter_client.manager import AsyncKernelManager  # noqa: PLC0415  start-up time
@@ -100,8 +114,12 @@ async def _execute(
     await manager.start_kernel(cwd=str(folder), env=environment)
     kernel = manager.client()
     kernel.start_channels()
+    # Nobody is there to type: `input` raises in the cell instead of waiting for ever.
+    kernel.allow_stdin = False
     try:
         await kernel.wait_for_ready(timeout=_START_TIMEOUT)
+        for notice in read_answer(answer)[0]:
+            warn(notice)
         client = NotebookClient(
             notebook,
             km=manager,
@@ -171,18 +189,17 @@ def _check_kernel(name: str) -> None:
         )
 
 
-def _environment(arguments: Namespace) -> dict[str, str]:
+def _environment(arguments: Namespace, answer: Path) -> dict[str, str]:
     """Return the relay's environment, with this command's wishes in it."""
     environment = dict(os.environ)
     # Set when the command itself is run from a notebook: that notebook's sandbox is not meant.
     environment.pop("JPY_SESSION_NAME", None)
     if arguments.id:
         environment["SANDBOX_ID"] = check_sandbox_id(arguments.id)
-    wishes: dict[str, Any] = {}
-    if arguments.network is not None:
-        wishes["network"] = arguments.network
+    wishes = wished_settings(arguments)
     if arguments.env:
         wishes["env"] = pairs(arguments.env)
+    environment |= asking(spec_fields(wishes), answer)
     if wishes:
         try:
             inherited = json.loads(environment.get("SANDBOX_CONFIG") or "{}")

@@ -58,8 +58,15 @@ def destroy(arguments: Namespace) -> int:
         return _each(arguments, chosen, "destroyed", lambda info: manager.destroy(info.sandbox_id))
 
 
-def confirm(question: str) -> None:
+def confirm(question: str, *, hint: str = "Say so with --yes.") -> None:
     """Ask on the terminal; return only on yes.
+
+    Parameters
+    ----------
+    question : str
+        What to ask.
+    hint : str
+        What to do where there is nobody to ask.
 
     Raises
     ------
@@ -68,7 +75,7 @@ def confirm(question: str) -> None:
     """
     if not sys.stdin.isatty():
         raise SandboxConfigurationError(
-            "There is nobody to ask whether this is meant.", hint="Say so with --yes."
+            "There is nobody to ask whether this is meant; nothing was done.", hint=hint
         )
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:

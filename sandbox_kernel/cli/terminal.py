@@ -30,7 +30,7 @@ from sandbox_kernel.cli.report import (
     time_text,
     warn,
 )
-from sandbox_kernel.client.options import SandboxOptions
+from sandbox_kernel.cli.wishes import wished_options
 from sandbox_kernel.client.sandbox import Sandbox, get_sandbox
 from sandbox_kernel.client.terminal import Terminal, TerminalView
 from sandbox_kernel.errors import (
@@ -147,15 +147,14 @@ def _facts(found: Terminal) -> dict[str, Any]:
 
 
 async def _attach(arguments: Namespace, keys: DetachKeys) -> int:
-    options: SandboxOptions = {}
-    if arguments.network is not None:
-        options["network"] = arguments.network
     sandbox_id = sandbox_id_of(arguments.sandbox)
-    if arguments.terminal is None and (notebook := notebook_of(arguments.sandbox)) is not None:
-        # As its kernel would start it: a folder that cannot be shown is a notice.
-        options["notebook_folder"] = notebook.parent
-        options["folder_required"] = False
+    notebook = notebook_of(arguments.sandbox) if arguments.terminal is None else None
     with contextlib.closing(Manager()) as manager:
+        options = wished_options(arguments, manager.settings)
+        if notebook is not None:
+            # As its kernel would start it: a folder that cannot be shown is a notice.
+            options["notebook_folder"] = notebook.parent
+            options["folder_required"] = False
         async with get_sandbox(sandbox_id, manager=manager, **options) as sandbox:
             local = LocalTerminal()
             found, is_new = await _terminal(sandbox, arguments, local)

@@ -72,6 +72,7 @@ def apply(
     hidden: bool = False,
     force: bool = False,
     clean: Callable[[bytes], bytes] = clean_notebook,
+    ask: Callable[[list[Change]], None] | None = None,
 ) -> list[Outcome]:
     """Copy chosen changes, or all of them, from a sandbox's layer to the host's folder.
 
@@ -98,6 +99,9 @@ def apply(
         Also replace or delete what has changed on the host since.
     clean : callable
         What a notebook passes through; raises NotANotebookError for what is none.
+    ask : callable, optional
+        Called before anything is done, with the changes by which files of the host would be deleted
+        or replaced, if there are any; what it raises is raised, and nothing was taken over.
 
     Returns
     -------
@@ -110,25 +114,34 @@ def apply(
         A path names no change; nothing was taken over.
     StorageFullError, StorageError
         The disk is full, or fails, or the folder or the layer cannot be read.  No file is half
-        written; ``context`` lists under ``applied`` what was taken over before, and under
-        ``not_applied`` what was not.
+        written; ``context`` lists under ``applied`` what was taken over before, under ``deleted``
+        what of that was deleted, and under ``not_applied`` what was not.
     """
     selection = Selection(paths)
     changes = selection.of(diff(layout, folder))
     if not changes:
         return []
+    decisions = [
+        _decide(change, selection, links=links, hidden=hidden, force=force) for change in changes
+    ]
+    costly = [
+        change
+        for change, outcome in zip(changes, decisions, strict=True)
+        if outcome is None and change.kind is not ChangeKind.ADDED
+    ]
+    if costly and ask is not None:
+        ask(costly)
     takeovers = Takeovers.load(layout)
     outcomes: list[Outcome] = []
     with open_layer(layout) as upper, open_folder(folder) as host:
         move = _Move(upper, host, clean, takeovers)
         try:
-            for change in changes:
-                outcome = _decide(change, selection, links=links, hidden=hidden, force=force)
+            for change, outcome in zip(changes, decisions, strict=True):
                 outcomes.append(outcome or _carry_out(move, change))
         except OSError as error:
             stopped = change.path
             left = [each.path for each in changes[len(outcomes) :]]
-            done = [each.change.path for each in outcomes if each.status is Status.APPLIED]
+            done = [each.change for each in outcomes if each.status is Status.APPLIED]
             raise _stopped(str(folder / stopped), error, done, left) from error
         finally:
             # Without the record the changes are compared by their content, which is the same.
@@ -178,7 +191,7 @@ def _carry_out(move: _Move, change: Change) -> Outcome:
 
 
 def _stopped(
-    path: str, error: OSError, done: list[str], left: list[str]
+    path: str, error: OSError, done: list[Change], left: list[str]
 ) -> StorageError | StorageFullError:
     """Return the error for a disk that takes no more, with what was done and what was not."""
     stopped: StorageError | StorageFullError
@@ -190,7 +203,11 @@ def _stopped(
         f"{len(done)} of the changes were taken over before it, {len(left)} were not;"
         " mend the disk or free space on it, then apply again."
     )
-    stopped.context |= {"applied": done, "not_applied": left}
+    stopped.context |= {
+        "applied": [change.path for change in done],
+        "deleted": [change.path for change in done if change.kind is ChangeKind.DELETED],
+        "not_applied": left,
+    }
     return stopped
 
 

@@ -31,6 +31,7 @@ from sandbox_kernel.kernel.lifecycle import (
     destroy_later,
 )
 from sandbox_kernel.kernel.link import Link, end_kernel
+from sandbox_kernel.kernel.starter import Starter
 from sandbox_kernel.manager.manager import Manager, Running
 from sandbox_kernel.manager.settings import Settings, load_settings, own_config_file
 from sandbox_kernel.wire.operations import KernelInfo, StartKernelRequest
@@ -47,6 +48,7 @@ _EPHEMERAL_STAY = 20.0
 def main(arguments: Sequence[str]) -> int:
     """Serve one kernel; return the exit code."""
     signals = Signals()
+    starter = Starter(os.environ)
     try:
         connection_file, kernel = _read_arguments(arguments)
         info = read_connection_file(connection_file)
@@ -63,11 +65,17 @@ def main(arguments: Sequence[str]) -> int:
             spec = replace(spec, sleep_after=_EPHEMERAL_STAY, keep_alive=False)
         before = set(sys.modules)
         with closing(Manager(settings)) as manager:
-            running = manager.ensure(identity.sandbox_id, spec, ephemeral=identity.ephemeral)
+            running = manager.ensure(
+                identity.sandbox_id,
+                spec,
+                changes=starter.changes(spec),
+                ephemeral=identity.ephemeral,
+            )
         del manager
+        starter.tell_notices(running.notices)
         _forget(set(sys.modules) - before)
     except SandboxError as error:
-        _complain(error)
+        _complain(error, starter)
         return 1
     try:
         code = _serve(
@@ -79,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
             signals=signals,
         )
     except SandboxError as error:
-        _complain(error)
+        _complain(error, starter)
         # Where it ran before, it is another relay's.
         code, is_ours, wait = 1, running.started, 0.0
     else:
@@ -251,7 +259,9 @@ def _describe(running: Running) -> list[tuple[str, str]]:
     ]
 
 
-def _complain(error: SandboxError) -> None:
+def _complain(error: SandboxError, starter: Starter) -> None:
+    if starter.tell_error(error):
+        return
     print(f"The sandbox kernel cannot start. {error}", file=sys.stderr, flush=True)  # noqa: T201
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 
 import pytest
@@ -45,12 +46,71 @@ def test_the_host_has_nothing_until_changes_are_applied(sandbox, changed):
     ]
     assert sandbox("diff", "s", "--exit-code").code == 1
 
-    applied = sandbox("apply", "s")
+    applied = sandbox("apply", "s", "--yes")
     assert applied.code == 0
+    assert "deleted       gone.txt\n" in applied.out
     assert "skipped       l -> /etc/passwd" in applied.out
     assert listing(changed) == {"old.txt": "new\n", "added.txt": "1\n"}
     assert not (changed / "l").exists()
     assert [change["path"] for change in sandbox("diff", "s", "--json").json] == ["l"]
+
+
+def test_nobody_to_ask_keeps_the_hosts_files(sandbox, changed):
+    """Without paths and --yes the host's files are neither deleted nor replaced."""
+    before = listing(changed)
+
+    refused = sandbox("apply", "s")
+
+    assert refused.code == 2
+    assert refused.out == ""
+    assert refused.err.splitlines() == [
+        "to delete     gone.txt",
+        "to replace    old.txt  (4 bytes)",
+        "jupyter sandbox: There is nobody to ask whether this is meant; nothing was done.",
+        "Name the paths to take over, or say --yes for all.",
+    ]
+    assert listing(changed) == before
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("\n", 2)])
+def test_the_answer_decides(sandbox, changed, monkeypatch, answer, code):
+    """All is taken over, or nothing."""
+    before = listing(changed)
+    typed = io.StringIO(answer)
+    monkeypatch.setattr(typed, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", typed)
+
+    asked = sandbox("apply", "s")
+
+    assert asked.code == code
+    assert "Delete or replace these 2 on the host?" in asked.err
+    assert (listing(changed) == before) is (code == 2)
+
+
+def test_new_files_need_no_question(sandbox, changed):
+    """Nothing of the host goes."""
+    for name in ("old.txt", "gone.txt"):
+        sandbox("apply", "s", name)
+
+    assert sandbox("apply", "s").code == 0
+    assert listing(changed)["added.txt"] == "1\n"
+
+
+def test_named_paths_need_no_question(sandbox, changed):
+    """Who names them means them; a deletion is called so."""
+    assert sandbox("apply", "s", "gone.txt").out == "deleted       gone.txt\n"
+    assert sandbox("apply", "s", "old.txt").code == 0
+    assert listing(changed) == {"old.txt": "new\n"}
+
+
+def test_nothing_is_left_to_see_after_discarding_all(sandbox, changed):
+    """That is no error, also before the sandbox has a layer again."""
+    sandbox("stop", "s")
+    assert sandbox("discard", "s", "--all", "--yes").code == 0
+
+    assert sandbox("diff", "s") == (0, f"No changes in {changed}.\n", "")
+    assert sandbox("apply", "s") == (0, f"No changes in {changed}.\n", "")
+    assert sandbox("discard", "s", "--all", "--yes").code == 0
 
 
 def test_chosen_paths(sandbox, changed):
@@ -100,12 +160,12 @@ def test_a_full_disk_is_told_with_what_was_done(sandbox, changed, monkeypatch):
         write(descriptor)
 
     monkeypatch.setattr(os, "fsync", fill)
-    ended = sandbox("apply", "s")
+    ended = sandbox("apply", "s", "--yes")
 
     assert ended.code == 6
     assert ended.out.splitlines() == [
         "applied       added.txt",
-        "applied       gone.txt",
+        "deleted       gone.txt",
         "not applied   old.txt",
     ]
     assert "no space is left" in ended.err
@@ -126,8 +186,9 @@ def test_discarding_needs_a_stopped_sandbox(sandbox, changed):
 @pytest.mark.parametrize("order", [("stop", "apply"), ("apply", "stop")])
 def test_what_was_applied_no_longer_hides_the_hosts_file_after_a_start(sandbox, changed, order):
     """The sandbox then follows the host's later edits."""
+    words = {"apply": ("apply", "s", "--yes"), "stop": ("stop", "s")}
     for command in order:
-        assert sandbox(command, "s").code == 0
+        assert sandbox(*words[command]).code == 0
     (changed / "old.txt").write_text("edited\n")
 
     assert sandbox("exec", "s", "--", "cat", changed / "old.txt").out == "edited\n"

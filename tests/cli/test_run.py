@@ -8,10 +8,13 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from tests.support import no_limits
 
 
 @pytest.fixture
@@ -79,6 +82,85 @@ def test_a_cell_that_takes_too_long_is_ended(sandbox, write):
 
     assert ended.code == 1
     assert "cell 2: took longer than 1 s" in ended.err
+
+
+def test_a_cell_that_asks_for_input_fails(sandbox, write):
+    """Nobody is there to type, and waiting for it would never end."""
+    path = write("input('name? ')", "print('after')")
+
+    ended = sandbox("run", "--inplace", "--timeout", "60", path)
+
+    assert ended.code == 1
+    assert "cell 2: StdinNotImplementedError" in ended.err
+    assert outputs(path)[1] == []
+
+
+def test_walls_are_set_for_one_run(sandbox, write, monkeypatch):
+    """By options, under the names of the settings; a limit may be a weaker one where accepted."""
+    monkeypatch.setenv(
+        "SANDBOX_CONFIG",
+        json.dumps({"SandboxManager": {"accept_weaker_limits": True, "memory_bytes": 1 << 40}}),
+    )
+    code = "import resource\nprint(resource.getrlimit(resource.RLIMIT_AS)[0], os.getcwd())"
+    path = write(f"import os\n{code}")
+
+    ended = sandbox("run", "--inplace", "--memory", "3G", "--notebook-folder", "none", path)
+
+    assert ended.code == 0, ended.err
+    limit, folder = outputs(path)[0][0].text.split()
+    assert folder == "/workspace"
+    # Unlimited where a control group holds it, of which a program does not see the limit.
+    assert int(limit) in {3 << 30, -1}
+
+
+def test_a_run_goes_before_what_was_chosen_for_its_sandbox(sandbox, write):
+    """Else a wall that is asked for would be missing, unsaid."""
+    path = write("import os\nprint(os.getcwd())")
+    assert sandbox("run", "--id", "kept", "--notebook-folder", "overlay", path).code == 0
+    sandbox("stop", "kept")
+
+    ended = sandbox("run", "--id", "kept", "--notebook-folder", "none", "--inplace", path)
+
+    assert ended.code == 0, ended.err
+    assert outputs(path)[0][0].text == "/workspace\n"
+
+
+def test_a_limit_that_cannot_be_had_is_told_once(sandbox, write, monkeypatch):
+    """With the code and the words of every other command, and no cell is run."""
+    monkeypatch.setenv("SANDBOX_ENGINE", no_limits.REFERENCE)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    path = write("open('ran', 'w')")
+
+    ended = sandbox("run", "--id", "s", "--memory", "1G", path)
+    told = sandbox("run", "--memory", "1G", path, "--json")
+
+    assert ended.code == told.code == 2
+    line, hint = ended.err.splitlines()
+    assert "cannot enforce the limit 'memory_bytes'" in line
+    assert "Leave 'memory_bytes' out" in hint
+    assert told.json["error"]["code"] == "LIMIT_NOT_ENFORCEABLE"
+    assert told.err == ""
+
+
+def test_a_folder_that_is_not_shared_is_told(sandbox, home, write, monkeypatch):
+    """One line, though no cell may ever look for a file."""
+    monkeypatch.setenv("HOME", str(home.work))
+
+    ended = sandbox("run", write("1"))
+
+    assert ended.code == 0
+    (line,) = ended.err.splitlines()
+    assert f"{home.work} is not shared" in line
+    assert "your home folder" in line
+
+
+def test_capital_letters_in_an_id_are_told_in_the_words_of_the_command(sandbox, write):
+    """The options of the Python API are none of it."""
+    ended = sandbox("run", write("1"), "--id", "MyProject")
+
+    assert ended.code == 2
+    assert "capital letters" in ended.err
+    assert "normalize_id" not in ended.err
 
 
 def test_a_named_sandbox_stays(sandbox, write):
