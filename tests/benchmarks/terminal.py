@@ -260,8 +260,8 @@ def start_jupyter(stack: contextlib.ExitStack, home: JupyterHome, file: Path) ->
     def new(name: str | None = None) -> Term:
         if name is None:
             name = server.call("POST", "/api/terminals", {})[1]["name"]
-        else:
-            server.call("POST", "/api/terminals", {"name": name})  # refused when it is there
+        elif name not in {each["name"] for each in server.get("/api/terminals")}:
+            server.call("POST", "/api/terminals", {"name": name})
         websocket = LeanWebSocket(server, f"/terminals/websocket/{name}")
         websocket.send(TEXT, b'["set_size", 24, 80, 480, 640]')
         return JupyterTerm(websocket)
@@ -563,8 +563,10 @@ def reattach_rows(targets: Targets, rounds: int) -> Iterator[Row]:
         time.sleep(0.3)
         started, shown = time.perf_counter(), b""
         term = target.new(names[target.name])  # type: ignore[call-arg]
-        while b"lastline" not in shown or PROMPT not in shown[-200:]:
+        # A screen ends with the prompt, but for blanks, and what sets cursor and modes.
+        while PROMPT.rstrip() not in shown[shown.find(b"lastline") :] or b"lastline" not in shown:
             shown += term.read(30)
+            assert time.perf_counter() - started < 60, shown[-400:]
         took = (time.perf_counter() - started) * 1e3
         sent[target.name].append(term.websocket.received / 1024)
         term.websocket.close()
