@@ -478,6 +478,26 @@ def test_sockets_pipes_and_locks_of_the_host_are_out_of_reach(
     assert (code, out.split()) == (0, ["ECONNREFUSED", "ENXIO", "done", made]), err
 
 
+def test_extra_folders_are_read_and_lead_nowhere(mine: Mine, tmp_path: Path) -> None:
+    """A single file beside them is shown as it is."""
+    folder, file = tmp_path / "extra", tmp_path / "file"
+    folder.mkdir()
+    (folder / "file").write_text("in it")
+    file.write_text("alone")
+    os.mkfifo(folder / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "socket"))
+        listener.listen()
+        mine.engine = BubblewrapEngine(extra_paths=(str(folder), str(file)))
+        instance = mine.start()
+
+        assert mine.run(instance, "cat", f"{folder}/file", str(file)) == (0, "in italone")
+        out = mine.run(instance, "python3", "-c", _REACHES, str(folder))
+
+    assert out[1].split() == ["ECONNREFUSED", "ENXIO", "done", "EROFS"]
+    assert instance.notices == []
+
+
 def test_no_folder_by_setting(user: HostUser) -> None:
     """Then its path does not exist inside."""
     folder = user.mkdir("unshared")
