@@ -14,9 +14,9 @@ from typing import Any
 from jupyter_client.kernelspec import KernelSpecManager
 
 from sandbox_kernel.cli.exit_codes import OK
+from sandbox_kernel.cli.naming import checked_id
 from sandbox_kernel.cli.report import print_json
 from sandbox_kernel.errors import SandboxConfigurationError, StorageError
-from sandbox_kernel.manager.identity import check_sandbox_id
 
 __all__ = ["install"]
 
@@ -131,5 +131,5 @@ def _spec(wrapped: _Wrapped, display_name: str, sandbox_id: str | None) -> dict[
     spec["language"] = wrapped.language
     spec["display_name"] = display_name or spec["display_name"]
     if sandbox_id:
-        spec["env"] = {**spec.get("env", {}), "SANDBOX_ID": check_sandbox_id(sandbox_id)}
+        spec["env"] = {**spec.get("env", {}), "SANDBOX_ID": checked_id(sandbox_id)}
     return spec

@@ -6,12 +6,17 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.errors import SandboxConfigurationError, SandboxNotFoundError
+from sandbox_kernel.errors import (
+    InvalidSandboxIdError,
+    SandboxConfigurationError,
+    SandboxNotFoundError,
+)
+from sandbox_kernel.manager.identity import check_sandbox_id
 
 if TYPE_CHECKING:
     from sandbox_kernel.manager.manager import Manager, SandboxInfo
 
-__all__ = ["existing", "notebook_of", "pairs", "sandbox_id_of"]
+__all__ = ["checked_id", "existing", "notebook_of", "pairs", "sandbox_id_of"]
 
 
 def notebook_of(text: str) -> Path | None:
@@ -33,9 +38,15 @@ def notebook_of(text: str) -> Path | None:
 
 
 def sandbox_id_of(text: str) -> str:
-    """Return the id, or for the path of a notebook the id of the sandbox its kernel gets."""
+    """Return the id, or for the path of a notebook the id of the sandbox its kernel gets.
+
+    Raises
+    ------
+    InvalidSandboxIdError
+        It is no path, and breaks a rule for ids.
+    """
     if not _is_path(text):
-        return text
+        return checked_id(text)
     from sandbox_kernel.kernel.identity import choose  # noqa: PLC0415  start-up time
 
     path = os.path.abspath(text)
@@ -46,6 +57,19 @@ def sandbox_id_of(text: str) -> str:
         cwd=os.path.dirname(path),
         configured_id=None,
     ).sandbox_id
+
+
+def checked_id(text: str) -> str:
+    """Return the id if it may name a sandbox; the message names nothing of the Python API.
+
+    Raises
+    ------
+    InvalidSandboxIdError
+        It breaks a rule for ids.
+    """
+    if check_sandbox_id(text, normalize_id=True) != text:
+        raise InvalidSandboxIdError(text, "it holds capital letters")
+    return text
 
 
 def existing(manager: Manager, text: str) -> SandboxInfo:

@@ -14,13 +14,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 from sandbox_kernel.cli.exit_codes import FAILED, INTERRUPTED, NO_ENGINE, OK
-from sandbox_kernel.cli.naming import pairs
+from sandbox_kernel.cli.naming import checked_id, pairs
 from sandbox_kernel.cli.notebooks import code_cells, import_lean, read_notebook, write_notebook
 from sandbox_kernel.cli.report import print_json, warn
 from sandbox_kernel.cli.wishes import spec_fields, wished_settings
 from sandbox_kernel.errors import SandboxConfigurationError
 from sandbox_kernel.kernel.starter import asking, read_answer
-from sandbox_kernel.manager.identity import check_sandbox_id
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -195,7 +194,7 @@ def _environment(arguments: Namespace, answer: Path) -> dict[str, str]:
     # Set when the command itself is run from a notebook: that notebook's sandbox is not meant.
     environment.pop("JPY_SESSION_NAME", None)
     if arguments.id:
-        environment["SANDBOX_ID"] = check_sandbox_id(arguments.id)
+        environment["SANDBOX_ID"] = checked_id(arguments.id)
     wishes = wished_settings(arguments)
     if arguments.env:
         wishes["env"] = pairs(arguments.env)

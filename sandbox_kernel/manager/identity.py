@@ -51,7 +51,7 @@ def check_sandbox_id(sandbox_id: str, *, normalize_id: bool = False) -> SandboxI
     if _LABEL.fullmatch(label) is None:
         rule = "it holds other characters than lower-case letters, digits and hyphens"
         if label.isascii() and _LABEL.fullmatch(label.lower()) is not None:
-            rule = "it holds capital letters"
+            rule = "it holds capital letters, and normalize_id is off"
         raise InvalidSandboxIdError(sandbox_id, rule)
     return SandboxId(label)
 

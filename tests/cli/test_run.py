@@ -154,12 +154,17 @@ def test_a_folder_that_is_not_shared_is_told(sandbox, home, write, monkeypatch):
     assert "your home folder" in line
 
 
-def test_capital_letters_in_an_id_are_told_in_the_words_of_the_command(sandbox, write):
+@pytest.mark.parametrize(
+    "words", [["run", "--id", "My"], ["exec", "My", "true"], ["stop", "My"], ["diff", "My"]]
+)
+def test_capital_letters_in_an_id_are_told_in_the_words_of_the_command(sandbox, write, words):
     """The options of the Python API are none of it."""
-    ended = sandbox("run", write("1"), "--id", "MyProject")
+    path = [write("1")] if words[0] == "run" else []
+
+    ended = sandbox(*words, *path)
 
     assert ended.code == 2
-    assert "capital letters" in ended.err
+    assert "'My' is not a sandbox id: it holds capital letters." in ended.err
     assert "normalize_id" not in ended.err
 
 
