@@ -44,7 +44,7 @@ CHECKLIST: dict[str, list[str]] = {
         "test_fidelity.py::a_second_client",
     ],
     "4 ratios; memory; modules of the relay": [
-        "../../benchmarks/kernel.py::main",
+        "../../benchmarks/kernel.py::measure_all",
         "test_acceptance.py::test_the_relay_is_small",
         "test_acceptance.py::test_the_relay_loads_no_framework",
     ],
