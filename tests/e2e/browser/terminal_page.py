@@ -35,10 +35,16 @@ class TerminalInPage:
         """Type into what has the focus; ends of lines are Enter."""
         self.page.keyboard.type(text)
 
-    def run(self, command: str, expected: str | re.Pattern[str]) -> None:
-        """Enter a command, and wait until the screen shows what it says."""
+    def run(self, command: str, expected: str | re.Pattern[str], *, by_key: bool = False) -> None:
+        """Enter a command, and wait until the screen shows what it says.
+
+        With a screen reader xterm.js takes key after key only (`by_key`), no inserted text.
+        """
         self.focus()
-        self.page.keyboard.insert_text(command)
+        if by_key:
+            self.type(command)
+        else:
+            self.page.keyboard.insert_text(command)
         self.page.keyboard.press("Enter")
         self.shows(expected)
 

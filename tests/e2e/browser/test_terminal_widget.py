@@ -285,10 +285,10 @@ def test_without_a_server_the_kernel_carries(lab: Lab) -> None:
     lab.page.evaluate("document.getElementById('jupyter-config-data').remove()")
     lab.run_cell(0)
     terminal = TerminalInPage(lab.page).wait_for("Connected", "kernel")
-    terminal.run("echo over-$((6*7))-kernel", "over-42-kernel")
+    terminal.run("echo over-$((6*7))-kernel", "over-42-kernel", by_key=True)
     lab.run_cell(1)
-    terminal.run("echo busy-$((6*7))", "busy-42")
-    terminal.run("seq 200000 | tail -1; echo flood-$((6*7))", "flood-42")
+    terminal.run("echo busy-$((6*7))", "busy-42", by_key=True)
+    terminal.run("seq 200000 | tail -1; echo flood-$((6*7))", "flood-42", by_key=True)
     lab.shot("terminal-kernel")
 
     # Where screen readers look.
