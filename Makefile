@@ -13,6 +13,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 # More arguments for JupyterLab and pytest: make run LAB_ARGS=--no-browser, make test PYTEST_ARGS='-k folder'
 LAB_ARGS ?=
 PYTEST_ARGS ?=
+# A folder of tests to run at the same time as all others: make test BESIDE=tests/e2e
+BESIDE ?=
 
 EXAMPLES := build/examples
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
@@ -39,7 +41,19 @@ run: $(VENV)/.examples
 
 test: lint types js
 	cd js && npm test --silent
+ifeq ($(BESIDE),)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+else
+	@# The shell would have a program beside it ignore Ctrl-C, and what that starts as well.
+	@mkdir -p build; \
+	env --default-signal=INT,QUIT $(BIN)/python -m pytest $(BESIDE) -p no:cacheprovider $(PYTEST_ARGS) \
+	   >build/beside.log 2>&1 & beside=$$!; \
+	failed=0; \
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(BESIDE)) $(PYTEST_ARGS) || failed=1; \
+	wait $$beside || failed=1; \
+	cat build/beside.log; \
+	exit $$failed
+endif
 
 lint: $(VENV)/.dev $(JS_INSTALLED)
 	$(BIN)/ruff check .
