@@ -212,7 +212,7 @@ def test_the_end_of_a_predecessors_request_is_nothing_to_note(existed: str) -> N
     assert bench.notes.count == (0 if existed else 1)
 
 
-NO_NETWORK = b"curl: (6) Could not resolve host: pypi.org\n"
+NO_NETWORK = b"curl: (6) Could not resolve host: packages.example\n"
 REPLY = {"status": "ok", "execution_count": 1, "payload": [], "user_expressions": {}}
 
 

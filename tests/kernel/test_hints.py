@@ -94,9 +94,9 @@ def test_a_hint_does_not_repeat_the_path_that_code_asked_for() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        b"Retrying ... Failed to resolve 'pypi.org' ([Errno -3] Temporary failure in name resolution)",
+        b"Retrying ... Failed to resolve 'packages.example' ([Errno -3] Temporary failure in name resolution)",
         b"ERROR: No matching distribution found for frobnicator",
-        b"curl: (6) Could not resolve host: pypi.org",
+        b"curl: (6) Could not resolve host: packages.example",
         b"fatal: unable to access 'https://x/': Could not resolve host: x",
         b"wget: unable to resolve host address 'x'",
         b"npm error request to https://x failed, reason: getaddrinfo EAI_AGAIN x",
