@@ -39,7 +39,8 @@ from sandbox_kernel.errors import (
     UnauthorizedError,
 )
 from sandbox_kernel.manager.identity import check_sandbox_id
-from sandbox_kernel.manager.manager import Manager, Running, SandboxInfo
+from sandbox_kernel.manager.manager import Manager, SandboxInfo
+from sandbox_kernel.manager.running import Running
 from sandbox_kernel.manager.settings import data_folder
 from sandbox_kernel.transports.rpc import RpcTransport
 from sandbox_kernel.wire.operations import (

@@ -1,7 +1,7 @@
 """Entry of the kernelspec: ``python -m sandbox_kernel.kernel.launch FILE [-- KERNEL ...]``.
 
-The order is for speed: the sandbox is asked for, and the interpreter in it started, before this
-process imports what it needs for itself.  Nothing is printed at a normal start.
+A child starts the sandbox while this process imports what it needs for itself.  Nothing is printed
+at a normal start.
 
 A kernel of another language is named after ``--``, with ``@connection_file@`` where its own
 connection file goes (Jupyter would replace its usual form with ours).
@@ -9,16 +9,17 @@ connection file goes (Jupyter would replace its usual form with ours).
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from sandbox_kernel.engines.base import FolderMode
 from sandbox_kernel.errors import InvalidProcessCwdError, SandboxConfigurationError, SandboxError
+from sandbox_kernel.kernel.aside import Aside
 from sandbox_kernel.kernel.connection import ConnectionInfo, read_connection_file
 from sandbox_kernel.kernel.hints import Facts
 from sandbox_kernel.kernel.identity import Identity, choose
@@ -32,8 +33,7 @@ from sandbox_kernel.kernel.lifecycle import (
 )
 from sandbox_kernel.kernel.link import Link, end_kernel
 from sandbox_kernel.kernel.starter import Starter
-from sandbox_kernel.manager.manager import Manager, Running
-from sandbox_kernel.manager.settings import Settings, load_settings, own_config_file
+from sandbox_kernel.manager.running import Running
 from sandbox_kernel.wire.operations import KernelInfo, StartKernelRequest
 
 __all__ = ["main"]
@@ -52,66 +52,70 @@ def main(arguments: Sequence[str]) -> int:
     try:
         connection_file, kernel = _read_arguments(arguments)
         info = read_connection_file(connection_file)
-        settings = load_settings()
-        identity = choose(
-            connection_file=connection_file,
-            key=info.key,
-            environ=os.environ,
-            cwd=os.getcwd(),
-            configured_id=settings.kernel.sandbox_id,
-        )
-        spec = settings.spec(notebook_folder=Path(os.getcwd()))
-        if identity.ephemeral:
-            spec = replace(spec, sleep_after=_EPHEMERAL_STAY, keep_alive=False)
-        before = set(sys.modules)
-        with closing(Manager(settings)) as manager:
-            running = manager.ensure(
-                identity.sandbox_id,
-                spec,
-                changes=starter.changes(spec),
-                ephemeral=identity.ephemeral,
-            )
-        del manager
-        starter.tell_notices(running.notices)
-        _forget(set(sys.modules) - before)
+        start = Aside(partial(_start, connection_file, info.key, starter))
+        _import_for_the_relay()
+        started = start.result()
+        starter.tell_notices(started.running.notices)
     except SandboxError as error:
         _complain(error, starter)
         return 1
     try:
         code = _serve(
             info=info,
-            settings=settings,
-            identity=identity,
-            running=running,
+            started=started,
             kernel=kernel,
             signals=signals,
         )
     except SandboxError as error:
         _complain(error, starter)
         # Where it ran before, it is another relay's.
-        code, is_ours, wait = 1, running.started, 0.0
+        code, is_ours, wait = 1, started.running.started, 0.0
     else:
         # After a crash Jupyter starts the kernel again, and a user's files are still wanted.
         is_ours, wait = code != SUPERSEDED, RESTART_WAIT if code else 0.0
-    if identity.ephemeral and is_ours:
-        destroy_later(identity.sandbox_id, wait=wait)
+    if started.identity.ephemeral and is_ours:
+        destroy_later(started.identity.sandbox_id, wait=wait)
     return 0 if code == SUPERSEDED else code
 
 
-def _forget(names: set[str]) -> None:
-    """Drop the modules that were there for the sandbox's start only.
+@dataclass(frozen=True, kw_only=True)
+class _Started:
+    identity: Identity
+    running: Running
+    lease: float
+    config_file: str
 
-    What is imported next goes where they were: 1 MB of some 15 that a relay takes for days.
-    Whoever needs one again imports it again.
-    """
-    for name in names:
-        # A module in C is there once per process and cannot be had anew.
-        if (getattr(sys.modules[name], "__file__", None) or "").endswith(".py"):
-            del sys.modules[name]
-            package, _, module = name.rpartition(".")
-            if package in sys.modules:
-                vars(sys.modules[package]).pop(module, None)
-    gc.collect()
+
+def _start(connection_file: str, key: bytes, starter: Starter) -> _Started:
+    """Have the kernel's sandbox run; in a child, so the imports are its own."""
+    from sandbox_kernel.manager.manager import Manager  # noqa: PLC0415
+    from sandbox_kernel.manager.settings import load_settings, own_config_file  # noqa: PLC0415
+
+    settings = load_settings()
+    identity = choose(
+        connection_file=connection_file,
+        key=key,
+        environ=os.environ,
+        cwd=os.getcwd(),
+        configured_id=settings.kernel.sandbox_id,
+    )
+    spec = settings.spec(notebook_folder=Path(os.getcwd()))
+    lease = settings.kernel.lease
+    if identity.ephemeral:
+        spec = replace(spec, sleep_after=_EPHEMERAL_STAY, keep_alive=False)
+        lease = _EPHEMERAL_STAY
+    with closing(Manager(settings)) as manager:
+        running = manager.ensure(
+            identity.sandbox_id, spec, changes=starter.changes(spec), ephemeral=identity.ephemeral
+        )
+    return _Started(
+        identity=identity, running=running, lease=lease, config_file=str(own_config_file())
+    )
+
+
+def _import_for_the_relay() -> None:
+    """Import while the sandbox starts; it takes tens of milliseconds."""
+    import sandbox_kernel.kernel.relay  # noqa: F401, PLC0415
 
 
 def _read_arguments(arguments: Sequence[str]) -> tuple[str, list[str] | None]:
@@ -136,24 +140,22 @@ def _read_arguments(arguments: Sequence[str]) -> tuple[str, list[str] | None]:
 def _serve(
     *,
     info: ConnectionInfo,
-    settings: Settings,
-    identity: Identity,
-    running: Running,
+    started: _Started,
     kernel: list[str] | None,
     signals: Signals,
 ) -> int:
     """Relay until the end; return the exit code, or what stands for it."""
+    running, identity = started.running, started.identity
     request = StartKernelRequest(
         kernel_id=identity.kernel_id,
         argv=kernel,
         cwd=os.getcwd() if running.spec.folder_mode is not FolderMode.NONE else None,
         env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
-        lease=_EPHEMERAL_STAY if identity.ephemeral else settings.kernel.lease,
+        lease=started.lease,
     )
     link = Link(running.endpoint, request)
     link.open()
 
-    # The interpreter is starting; now there is time for imports of tens of milliseconds.
     from sandbox_kernel.kernel.journal import Journal  # noqa: PLC0415
     from sandbox_kernel.kernel.policy import Policy  # noqa: PLC0415
     from sandbox_kernel.kernel.relay import Relay, mark_of  # noqa: PLC0415
@@ -165,18 +167,18 @@ def _serve(
         _take_back(link)
         raise
     try:
-        link, started = _started(link, identity)
+        link, interpreter = _interpreter(link, identity)
         journal = Journal(os.path.join(running.layout.root, "kernels"), link.request.kernel_id)
         inheritance = journal.load()
-        if inheritance is not None and inheritance.mark == mark_of(started):
+        if inheritance is not None and inheritance.mark == mark_of(interpreter):
             sockets.use_session(inheritance.session)
         relay = Relay(
             sockets=sockets,
             link=link,
-            info=started,
+            info=interpreter,
             inheritance=inheritance,
             journal=journal,
-            facts=_facts(running, link.request.cwd, identity),
+            facts=_facts(started, link.request.cwd),
             describe=lambda: _describe(running),
             policy=Policy(),
             signals=signals,
@@ -191,19 +193,19 @@ def _serve(
     return RESTARTED if code == 0 and relay.shutdown else code
 
 
-def _started(link: Link, identity: Identity) -> tuple[Link, KernelInfo]:
+def _interpreter(link: Link, identity: Identity) -> tuple[Link, KernelInfo]:
     """Wait for the interpreter, choosing another where this one is not to be had."""
     try:
-        started = link.wait_until_started()
+        info = link.wait_until_started()
     except InvalidProcessCwdError:
         # The notebook's folder could not be shared; the status says why.
         link = _again(link, cwd=None)
-        started = link.wait_until_started()
-    if started.attached and link.request.kernel_id != identity.spare_kernel_id:
+        info = link.wait_until_started()
+    if info.attached and link.request.kernel_id != identity.spare_kernel_id:
         # A living relay serves the notebook's interpreter, for another server or window.
         link = _again(link, kernel_id=identity.spare_kernel_id)
-        started = link.wait_until_started()
-    return link, started
+        info = link.wait_until_started()
+    return link, info
 
 
 def _take_back(link: Link) -> None:
@@ -225,8 +227,9 @@ def _again(link: Link, **changes: object) -> Link:
     return other
 
 
-def _facts(running: Running, cwd: str | None, identity: Identity) -> Facts:
+def _facts(started: _Started, cwd: str | None) -> Facts:
     """Return what hints may say; `cwd` of None is a notebook's folder that is not shown inside."""
+    running, identity = started.running, started.identity
     spec = running.spec
     return Facts(
         network=spec.network,
@@ -237,7 +240,7 @@ def _facts(running: Running, cwd: str | None, identity: Identity) -> Facts:
         processes=spec.limits.processes,
         file_bytes=spec.limits.file_bytes,
         python_prefix=spec.python_prefix,
-        config_file=str(own_config_file()),
+        config_file=started.config_file,
         sandbox_id="" if identity.ephemeral else identity.sandbox_id,
     )
 

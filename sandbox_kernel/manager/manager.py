@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from sandbox_kernel.manager.engine_choice import load_engine
 from sandbox_kernel.manager.identity import check_sandbox_id, new_lifetime, new_token
 from sandbox_kernel.manager.lifecycle import Event, State, Step, advance, steps_to_running
 from sandbox_kernel.manager.registry import Entry, Registry
+from sandbox_kernel.manager.running import Running
 from sandbox_kernel.manager.settings import Settings, load_settings
 from sandbox_kernel.manager.storage import (
     make_private_folder,
@@ -49,7 +50,7 @@ from sandbox_kernel.manager.wanted import (
 from sandbox_kernel.transports.endpoint import Endpoint
 from sandbox_kernel.wire.operations import ConfigureRequest, ShutdownRequest
 
-__all__ = ["Manager", "Running", "SandboxInfo"]
+__all__ = ["Manager", "SandboxInfo"]
 
 
 _LABEL = "sandbox.json"
@@ -57,23 +58,6 @@ _ANSWER_TIMEOUT = 2.0
 
 _LAST_WORDS = 1.0
 """Seconds beyond the grace of its programs in which a runtime may tell its clients and end."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Running:
-    """A sandbox that runs, and how to reach it."""
-
-    sandbox_id: str
-    lifetime: str
-    endpoint: Endpoint
-    instance: Instance
-    spec: SandboxSpec
-    """What it was started with; it may differ from what was asked for, see `notices`."""
-    layout: StateLayout
-    started: bool
-    """Whether this call started it."""
-    notices: list[str] = field(default_factory=list)
-    """What is not as asked, in sentences for people."""
 
 
 @dataclass(frozen=True, kw_only=True)

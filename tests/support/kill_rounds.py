@@ -21,7 +21,8 @@ from sandbox_kernel.errors import (
     SandboxError,
 )
 from sandbox_kernel.manager.doorbell import call_once
-from sandbox_kernel.manager.manager import Manager, Running
+from sandbox_kernel.manager.manager import Manager
+from sandbox_kernel.manager.running import Running
 from sandbox_kernel.manager.settings import Settings
 from sandbox_kernel.wire.operations import Empty, StartProcessRequest
 

@@ -150,7 +150,12 @@ NOTEBOOKS: dict[str, list[str]] = {
         "warnings.warn('careful')",
         "print('to stderr', file=sys.stderr); print('to stdout')",
         "for i in range(4):\n    print(f'\\r{i * 33}%', end='', flush=True); time.sleep(0.05)\nprint()",
-        "from tqdm import tqdm\nfor i in tqdm(range(3), ncols=40, ascii=True): pass",
+        # Without times: they decide how wide the bar is, and how often it is drawn.
+        (
+            "from tqdm import tqdm\n"
+            "form = dict(ncols=40, ascii=True, mininterval=0, bar_format='{l_bar}{bar}|{n_fmt}')\n"
+            "for i in tqdm(range(3), **form): pass"
+        ),
         "from tqdm.auto import tqdm as auto\nfor i in auto(range(2), disable=True): print(i)",
         "for i in range(2000): print('line', i)",
         "print('x' * 200_000)",
