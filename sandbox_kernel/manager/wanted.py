@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from sandbox_kernel.engines.base import SandboxSpec
+from sandbox_kernel.engines.base import Limits, SandboxSpec
 
 __all__ = ["Wanted", "differences", "idle_rules_differ", "want", "with_idle_rules"]
 
@@ -90,13 +90,27 @@ def differences(runs_with: SandboxSpec, asked: SandboxSpec) -> list[str]:
             )
         elif each.name == "env":
             sentences.append("The running sandbox keeps its environment until its next start.")
+        elif each.name == "limits":
+            sentences += [
+                _kept(
+                    f"the limit {limit.name}", getattr(has, limit.name), getattr(wanted, limit.name)
+                )
+                for limit in fields(Limits)
+                if getattr(has, limit.name) != getattr(wanted, limit.name)
+            ]
         else:
-            sentences.append(
-                f"The running sandbox keeps {each.name} = {_plain(has)} until its next start"
-                f" (asked for: {_plain(wanted)})."
-            )
+            sentences.append(_kept(each.name, has, wanted))
     return sentences
 
 
+def _kept(name: str, has: object, wanted: object) -> str:
+    return (
+        f"The running sandbox keeps {name} = {_plain(has)} until its next start"
+        f" (asked for: {_plain(wanted)})."
+    )
+
+
 def _plain(value: object) -> str:
+    if value is None:
+        return "none"
     return str(value) if isinstance(value, str | Path) else repr(value)
