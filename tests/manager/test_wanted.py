@@ -67,7 +67,9 @@ def test_each_limit_that_differs_has_a_sentence_of_its_own():
     asked = replace(DEFAULT, limits=replace(DEFAULT.limits, memory_bytes=1 << 30, cpus=0.5))
 
     assert differences(DEFAULT, asked) == [
-        "The running sandbox keeps the limit memory_bytes = none until its next start"
-        " (asked for: 1073741824).",
+        (
+            "The running sandbox keeps the limit memory_bytes = none until its next start"
+            " (asked for: 1073741824)."
+        ),
         "The running sandbox keeps the limit cpus = none until its next start (asked for: 0.5).",
     ]
