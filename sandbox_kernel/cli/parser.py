@@ -370,6 +370,7 @@ def _add_paths(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "paths",
         nargs="*",
+        default=[],  # or argparse says that it is required
         metavar="PATH",
         help="changed files, or folders with some, relative to the notebook's folder",
     )

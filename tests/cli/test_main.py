@@ -201,3 +201,11 @@ def test_closed_streams_are_the_null_device(home):
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, b"", b"")
     assert run_in_shell("SANDBOX list 2>&-").stdout == b"There are no sandboxes.\n"
+
+
+def test_paths_are_not_called_required(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without paths `apply` takes all changes over; only the sandbox has to be named."""
+    with pytest.raises(SystemExit):
+        parse_arguments(["apply"])
+
+    assert capsys.readouterr().err.endswith("arguments are required: SANDBOX\n")
