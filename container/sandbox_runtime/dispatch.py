@@ -40,7 +40,7 @@ def dispatch(workshop: Workshop, call: Call, exchange: Exchange) -> None:
 
     def begin() -> Record | None:
         operation = OPERATIONS.get(call.operation)
-        handler = HANDLERS.get(call.operation)
+        handler = _handler(call.operation)
         if operation is None or handler is None:
             raise ValidationFailedError("op", f"is no operation: {call.operation[:80]!r}")
         request = decode(operation.request, call.params, call.body)
@@ -49,6 +49,15 @@ def dispatch(workshop: Workshop, call: Call, exchange: Exchange) -> None:
         return handler(workshop, request, exchange)
 
     answer_with(exchange, begin, workshop.log)
+
+
+def _handler(operation: str) -> Handler | None:
+    """Return an operation's handler; a family's module is loaded at the first of its operations."""
+    family = operation.partition(".")[0]
+    if family in _FAMILIES:
+        module = __import__(_FAMILIES.pop(family), fromlist=["HANDLERS"])
+        HANDLERS.update(module.HANDLERS)
+    return HANDLERS.get(operation)
 
 
 def answer_with(
@@ -107,6 +116,9 @@ def _process_list(workshop: Workshop, _request: Any, _exchange: Exchange) -> Rec
 def _terminal_list(workshop: Workshop, _request: Any, _exchange: Exchange) -> Record:
     return TerminalList(terminals=workshop.terminals.known())
 
+
+_FAMILIES: dict[str, str] = {}
+"""Modules with more handlers, by the part of the operations' names before the dot."""
 
 HANDLERS: dict[str, Handler] = {
     "runtime.health": lambda workshop, _request, _exchange: workshop.health(),

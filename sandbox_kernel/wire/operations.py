@@ -10,7 +10,11 @@ from __future__ import annotations
 from sandbox_kernel.wire.names import Name
 from sandbox_kernel.wire.record import Record
 
-__all__ = ["OPERATIONS", "Kind", "Operation"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+__all__ = ["OPERATIONS", "Kind", "Operation", "Table"]
 
 
 class Kind(Name):
@@ -471,5 +475,52 @@ _ROWS = (
     Operation("terminal.connect", Kind.CHANNEL, ConnectTerminalRequest, TerminalInfo),
 )
 
-OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
+
+class Table:
+    """The operations by their names on the wire; iterating over it gives every name.
+
+    Families of operations that not every sandbox needs are declared in modules of their own, which
+    are loaded when one of their operations is looked up.
+
+    Parameters
+    ----------
+    rows : iterable of Operation
+        Those that are always there.
+    families : mapping of str to str
+        Module by the part of the name before its dot; each has its rows in ``ROWS``.
+    """
+
+    def __init__(self, rows: Iterable[Operation], families: Mapping[str, str]) -> None:
+        self._rows = {row.name: row for row in rows}
+        self._families = dict(families)
+
+    def get(self, name: str) -> Operation | None:
+        """Return an operation, or None if there is none of this name."""
+        family = name.partition(".")[0]
+        if family in self._families:
+            self._load(family)
+        return self._rows.get(name)
+
+    def __getitem__(self, name: str) -> Operation:
+        row = self.get(name)
+        if row is None:
+            raise KeyError(name)
+        return row
+
+    def __iter__(self) -> Iterator[str]:
+        for family in list(self._families):
+            self._load(family)
+        return iter(self._rows)
+
+    def values(self) -> list[Operation]:
+        """Return every operation."""
+        return [self._rows[name] for name in self]
+
+    def _load(self, family: str) -> None:
+        module = __import__(self._families[family], fromlist=["ROWS"])
+        self._rows.update({row.name: row for row in module.ROWS})
+        del self._families[family]
+
+
+OPERATIONS = Table(_ROWS, families={})
 """Every operation by its name on the wire."""
