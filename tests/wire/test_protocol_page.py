@@ -35,7 +35,7 @@ def section(operation: Operation) -> str:
     return found[2]
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", list(OPERATIONS))
 def test_every_operation_is_described_with_its_fields(name: str) -> None:
     """Each has a section with its kind and names every field of its request."""
     operation = OPERATIONS[name]
