@@ -30,12 +30,14 @@ from sandbox_kernel.errors import (
     ContainerUnavailableError,
     InvalidCommandError,
     InvalidTerminalCursorError,
+    OperationInterruptedError,
     ProcessNotFoundError,
     SandboxError,
     StaleProcessHandleError,
     StaleTerminalHandleError,
     StdinClosedError,
     TerminalNotFoundError,
+    TransportError,
     UnauthorizedError,
 )
 from sandbox_kernel.manager.identity import check_sandbox_id
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
 
     from sandbox_kernel.client.terminal_socket import Socket, WebSocketHandler
     from sandbox_kernel.transports.base import Channel, EventStream
+    from sandbox_kernel.wire.operations import ConnectTerminalRequest
     from sandbox_kernel.wire.record import Record
 
 __all__ = ["Sandbox", "get_sandbox", "list_sandboxes"]
@@ -465,7 +468,8 @@ class Sandbox:
             whose browsers cannot say that they come again.  After the end of the session's shell
             such a one gets the last screen, and a new shell when Enter is typed.
         start : bool
-            Whether a sandbox that does not run is started.
+            Whether a sandbox that does not run is started.  Without it the session's last shell is
+            shown if none lives: nobody asked for a new one.
         """
         socket = socket_of(handler)
         dialect = Acknowledged(cursor) if acknowledged else Stable()
@@ -476,7 +480,10 @@ class Sandbox:
                 socket,
                 dialect,
                 CreateTerminalRequest(
-                    session=session_id, find_ended=not acknowledged, cols=cols, rows=rows
+                    session=session_id,
+                    find_ended=not acknowledged or not start,
+                    cols=cols,
+                    rows=rows,
                 ),
                 start=start,
             )
@@ -508,7 +515,8 @@ class Sandbox:
             anew = CreateTerminalRequest(session=session_id, cols=cols, rows=rows)
             await self._serve_session(socket, Stable(), anew, start=True)
 
-        serve(channel, dialect, socket, sandbox_id=self._id, again=again)
+        resume = self._resuming(info)
+        serve(channel, dialect, socket, sandbox_id=self._id, resume=resume, again=again)
 
     async def _resume_session(
         self,
@@ -528,11 +536,18 @@ class Sandbox:
         except SandboxError as error:
             refused(socket, dialect, error)
             return
-        if cast("TerminalInfo", channel.opening).session != session_id:
+        info = cast("TerminalInfo", channel.opening)
+        if info.session != session_id:
             channel.close()
             refused(socket, dialect, InvalidTerminalCursorError(terminal_id))
             return
-        serve(channel, dialect, socket, sandbox_id=self._id)
+        resume = self._resuming(info)
+        serve(channel, dialect, socket, sandbox_id=self._id, resume=resume)
+
+    def _resuming(
+        self, info: TerminalInfo
+    ) -> Callable[[ConnectTerminalRequest], Awaitable[Channel]]:
+        return lambda request: self._terminal_reconnect("terminal.connect", request, info)
 
     # --- the connection ---
 
@@ -666,6 +681,7 @@ class Sandbox:
             self._terminal_call,
             self._terminal_stream,
             self._terminal_connect,
+            self._terminal_reconnect,
             sandbox_id=self._id,
         )
         return Terminal(door, info)
@@ -684,6 +700,45 @@ class Sandbox:
         self, operation: str, request: Record, info: TerminalInfo
     ) -> Channel:
         return await self._connect_channel(operation, request, info.terminal_id, info.incarnation)
+
+    async def _terminal_reconnect(
+        self, operation: str, request: Record, info: TerminalInfo
+    ) -> Channel:
+        """Open a channel in the place of one whose connection broke.
+
+        Raises
+        ------
+        ContainerUnavailableError
+            The sandbox has stopped, or runs anew.
+        TransportError
+            It runs, as far as the system knows, and cannot be reached.
+        """
+        begin = time.monotonic()
+        last: SandboxError | None = None
+        for attempt in range(_ATTEMPTS):
+            running = await self._in_thread(functools.partial(self._manager.find_running, self._id))
+            if running is None:
+                raise ContainerUnavailableError(self._id, "it has stopped") from last
+            try:
+                return await RpcTransport(running.endpoint).connect(
+                    operation, request, incarnation=info.incarnation
+                )
+            except StaleTerminalHandleError as error:
+                raise ContainerUnavailableError(self._id, "it has stopped") from error
+            except (
+                ContainerUnavailableError,
+                UnauthorizedError,
+                OperationInterruptedError,
+            ) as error:
+                last = error
+            if time.monotonic() - begin > _SILENCE:
+                break
+            # One that was killed looks alive until the system has torn it down.
+            await asyncio.sleep(_PAUSE * 2**attempt)
+        raise TransportError(
+            f"The connection to terminal {info.terminal_id!r} of sandbox {self._id!r} broke, and "
+            "could not be made again."
+        ) from last
 
     async def _connect_channel(
         self, operation: str, request: Record, terminal_id: str, incarnation: str

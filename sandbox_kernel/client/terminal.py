@@ -179,6 +179,7 @@ class TerminalDoor:
         call: Callable[[str, Record, TerminalInfo], Awaitable[Record]],
         stream: Callable[[str, Record, TerminalInfo], AbstractAsyncContextManager[EventStream]],
         connect: Callable[[str, Record, TerminalInfo], Awaitable[Channel]],
+        reconnect: Callable[[str, Record, TerminalInfo], Awaitable[Channel]],
         *,
         sandbox_id: str,
     ) -> None:
@@ -186,6 +187,8 @@ class TerminalDoor:
         self.call = call
         self.stream = stream
         self.connect = connect
+        self.reconnect = reconnect
+        """As `connect`, for a channel that broke: tells a sandbox that has stopped from trouble."""
 
 
 class TerminalView:
@@ -615,7 +618,16 @@ class Terminal:
         except SandboxError as error:
             refused(socket, dialect, error)
         else:
-            serve(channel, dialect, socket, sandbox_id=self._door.sandbox_id)
+            serve(
+                channel,
+                dialect,
+                socket,
+                sandbox_id=self._door.sandbox_id,
+                resume=self._resume,
+            )
+
+    async def _resume(self, request: ConnectTerminalRequest) -> Channel:
+        return await self._door.reconnect("terminal.connect", request, self._info)
 
     def widget(self, **options: Any) -> TerminalWidget:
         """Return a widget that shows it in a cell; see `sandbox_kernel.widget.TerminalWidget`."""

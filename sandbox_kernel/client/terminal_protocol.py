@@ -115,6 +115,7 @@ class Dialect:
     def __init__(self, cursor: str | None = None) -> None:
         self._cursor = cursor
         self._size: tuple[int | None, int | None] = (None, None)
+        self._view: View | None = None
         self._info: TerminalInfo | None = None
 
     # --- to the runtime and the browser ---
@@ -132,6 +133,27 @@ class Dialect:
             acknowledges=self.acknowledges,
             strip_queries=self.strip_queries,
         )
+
+    def resumption(self, offset: int | None) -> ConnectTerminalRequest:
+        """Return what asks the runtime for the same view, from an offset on.
+
+        None if the browser has nothing yet.
+        """
+        assert self._info is not None  # noqa: S101  `opened` comes first
+        cols, rows = self._size
+        return ConnectTerminalRequest(
+            terminal_id=self._info.terminal_id,
+            cursor=self._cursor if offset is None else self.cursor(offset),
+            cols=cols,
+            rows=rows,
+            acknowledges=self.acknowledges,
+            # The browser does not learn that it is a replay, so it would answer.
+            strip_queries=self.strip_queries or offset is not None,
+        )
+
+    def resumed(self) -> tuple[list[View], list[Message]]:
+        """Return what the runtime, and what the browser, must be told of a view taken up again."""
+        return ([] if self._view is None else [self._view]), []
 
     def opened(self, info: TerminalInfo) -> list[Message]:
         """Return what is said first."""
@@ -154,6 +176,10 @@ class Dialect:
     def refused(self, error: SandboxError) -> list[Message]:
         """Return the messages for an order that makes no sense; nothing has changed."""
         return [_error(error.code, error.message)]
+
+    def waiting(self) -> list[Message]:
+        """Return what shows a browser that we are here, while we do not hear what it says."""
+        return []
 
     def cursor(self, offset: int) -> str:
         """Return the cursor of an offset."""
@@ -179,9 +205,13 @@ class Dialect:
             raise ValidationFailedError("message", "is not valid JSON") from None
         name = value.get("type") if isinstance(value, dict) else None
         if name == "resize":
-            return _resize(value)
+            resize = _resize(value)
+            self._size = (resize.cols, resize.rows)
+            return resize
         if name == "view":
-            return View(visible=_truth(value, "visible"), focused=_truth(value, "focused"))
+            view = View(visible=_truth(value, "visible"), focused=_truth(value, "focused"))
+            self._view = view
+            return view
         if name == "interrupt":
             return Interrupt()
         if name == "terminate":
@@ -279,6 +309,15 @@ class Acknowledged(Preview):
         self._sent = 0
         self._drawn = 0
         self._on_their_way: deque[tuple[int, int]] = deque()
+        self._told: tuple[int, int] | None = None
+
+    def resumed(self) -> tuple[list[View], list[Message]]:
+        """Return as `Dialect.resumed`; who connects with a size decides, which may be news."""
+        orders, messages = super().resumed()
+        cols, rows = self._size
+        if self._told is not None and cols is not None and rows is not None:
+            messages = self.event(Size(cols=cols, rows=rows))
+        return orders, messages
 
     def opened(self, info: TerminalInfo) -> list[Message]:
         """Return ``ready``, with terminal and size."""
@@ -319,8 +358,13 @@ class Acknowledged(Preview):
             told = self.output(missing.offset, b"") if missing is not None else []
             return [*told, '{"type":"live"}']
         if isinstance(event, Size):
+            self._told = (event.cols, event.rows)
             return [f'{{"type":"size","cols":{event.cols},"rows":{event.rows}}}']
         return super().event(event)
+
+    def waiting(self) -> list[Message]:
+        """Return the answer to the question that such a browser asks when nothing comes."""
+        return ['{"type":"pong"}']
 
     def acknowledged(self, drawn: Any) -> Acknowledge | None:
         """Return the offset up to which everything is drawn, if it has moved."""

@@ -3,11 +3,15 @@
 Memory: what the browser does not take stays in the sandbox.  While the WebSocket has something to
 write, the channel is not read; the runtime then counts the viewer as full, and in the end sends it
 a screen in the place of what it has missed.  The other way round: while too much input waits for
-the runtime, the WebSocket is not read.
+the runtime, the WebSocket is not read; a browser that can be told is told that we are here.
+
+A connection to the sandbox that breaks is taken up again where it broke, and the browser learns
+nothing of it, unless the sandbox has stopped.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -22,28 +26,42 @@ from sandbox_kernel.client.terminal_protocol import (
 )
 from sandbox_kernel.errors import (
     ContainerUnavailableError,
+    OperationInterruptedError,
     ProtocolViolationError,
     SandboxError,
+    TransportError,
     ValidationFailedError,
 )
-from sandbox_kernel.wire.operations import TerminalInfo
+from sandbox_kernel.wire.operations import ConnectTerminalRequest, TerminalInfo
 from sandbox_kernel.wire.rpc import ChannelFrame, FrameKind
 from sandbox_kernel.wire.terminal import (
     Acknowledge,
     Exited,
+    Live,
     Output,
+    Replay,
+    Screen,
     acknowledge,
     control,
     viewer_event,
 )
 
 if TYPE_CHECKING:
+    from sandbox_kernel.client.terminal_protocol import Event
     from sandbox_kernel.transports.base import Channel
+
+    Resume = Callable[[ConnectTerminalRequest], Awaitable[Channel]]
 
 __all__ = ["Bridge", "HandlerSocket", "Socket", "WebSocketHandler", "refused", "serve", "socket_of"]
 
 _INPUT_BYTES = 64 << 10
 """Input is passed on in frames of this size, so that other viewers' input comes in between."""
+
+RESUME_PAUSE = 1.0
+"""Seconds, at least, between two times that one browser's connection to its sandbox is taken up."""
+
+REASSURE_EVERY = 2.0
+"""Seconds between two signs of life for a browser whose input waits; its questions wait, too."""
 
 _OFFSET = 8
 
@@ -79,14 +97,21 @@ class Bridge:
         socket: Socket,
         *,
         sandbox_id: str,
+        resume: Resume,
         again: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._channel = channel
         self._dialect = dialect
         self._socket = socket
         self._sandbox_id = sandbox_id
+        self._resume = resume
         self._again = again
         self._is_over = False
+        self._reached: int | None = None  # the browser has, or was shown, all before this offset
+        self._replay_end = 0
+        self._is_live = False
+        self._resuming: asyncio.Task[None] | None = None
+        self._resumed_at = float("-inf")
 
     def start(self) -> None:
         """Say the first words and begin to pass on."""
@@ -104,21 +129,22 @@ class Bridge:
         if self._is_over:
             return
         if frame is None:
-            self._finish()
-            self._send(self._dialect.failed(self._stopped()))
+            self._channel.close()
+            self._resuming = asyncio.get_running_loop().create_task(self._take_up())
+            self._resuming.add_done_callback(self._taken_up)
             return
         payload = frame.payload
         if frame.kind is FrameKind.DATA:
             assert isinstance(payload, memoryview)  # noqa: S101  ClientConnection makes it so
             offset = int.from_bytes(payload[:_OFFSET], "big")
+            self._reached = offset
             self._send(self._dialect.output(offset, payload[_OFFSET:]))
             return
         assert isinstance(payload, memoryview)  # noqa: S101  likewise
         try:
             event = viewer_event(frame.kind, payload)
         except ProtocolViolationError as error:
-            self._finish()
-            self._send(self._dialect.failed(error))
+            self._fail(error)
             return
         if event is None or isinstance(event, Output):
             return
@@ -126,12 +152,57 @@ class Bridge:
             # Nothing follows; a viewer that is kept has nobody to type to.
             self._finish()
             if event.reason == "stopped":
-                self._send(self._dialect.failed(self._stopped()))
+                stopped = ContainerUnavailableError(self._sandbox_id, "it has stopped")
+                self._send(self._dialect.failed(stopped))
                 return
+        self._tell(event)
+
+    def _tell(self, event: Event) -> None:
+        """Tell the browser; of a replay only if it knows that there is one."""
+        if isinstance(event, Replay):
+            self._replay_end = event.offset
+            if self._reached is not None:
+                if event.kind == "screen":
+                    self._send(self._dialect.event(Screen(offset=event.offset)))
+                return
+        elif isinstance(event, Live):
+            if self._is_live:
+                return
+            self._is_live = True
+            if self._reached is None:
+                self._reached = self._replay_end
         self._send(self._dialect.event(event))
 
-    def _stopped(self) -> SandboxError:
-        return ContainerUnavailableError(self._sandbox_id, "it has stopped")
+    def _fail(self, error: SandboxError) -> None:
+        self._finish()
+        self._send(self._dialect.failed(error))
+
+    async def _take_up(self) -> None:
+        """Go on with a new channel in the place of one whose connection broke."""
+        loop, dialect = asyncio.get_running_loop(), self._dialect
+        has_lost = self._channel.has_lost
+        await asyncio.sleep(self._resumed_at + RESUME_PAUSE - loop.time())
+        channel = await self._resume(dialect.resumption(self._reached))
+        self._resuming, self._resumed_at, self._channel = None, loop.time(), channel
+        orders, messages = dialect.resumed()
+        for order in orders:
+            self._post(*control(order))
+        self._send(messages)
+        if has_lost:
+            lost = OperationInterruptedError("typing", "what was typed last may be missing")
+            self._send(dialect.refused(lost))
+        channel.listen(self._take)
+
+    def _taken_up(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        self._resuming = None
+        if isinstance(error, SandboxError):
+            self._fail(error)
+        else:
+            # A mistake of ours: not to be left with a browser that looks connected.
+            self._fail(TransportError("The connection to the sandbox could not be made again."))
+            raise error
 
     def _send(self, messages: Sequence[Message]) -> None:
         if not messages or self._socket.is_closed:
@@ -154,47 +225,81 @@ class Bridge:
             self._send([*self._dialect.refused(error), Close(TOO_BIG, "message too big")])
             return None
         if isinstance(message, str):
-            self._obey(message)
-            return None
+            return self._obey(message)
         if self._is_over:
             again = self._again
             if again is None or b"\r" not in message:
                 return None
             self._again = None
             return again()
-        try:
-            if len(message) > _INPUT_BYTES:
-                return self._type_much(message)
-            if not self._channel.post(FrameKind.INPUT, message):
-                return self._channel.drained()
-        except SandboxError:
-            # The channel has broken; its end is on the way to `_take`.
-            return None
+        if self._resuming is not None:
+            return self._after_resuming(message)
+        if len(message) > _INPUT_BYTES:
+            return self._reassuring(self._type_much(message))
+        if not self._post(FrameKind.INPUT, message):
+            return self._reassuring(self._channel.drained())
         return None
+
+    def _post(self, kind: FrameKind, *parts: bytes | memoryview) -> bool:
+        try:
+            return self._channel.post(kind, *parts)
+        except SandboxError:
+            return True  # it has broken, and its end is on the way to `_take`
 
     async def _type_much(self, message: bytes) -> None:
         rest = memoryview(message)
+        channel = self._channel
         with contextlib.suppress(SandboxError):
-            while rest and not self._is_over:
-                await self._channel.send(FrameKind.INPUT, rest[:_INPUT_BYTES])
+            # What was on its way when a channel broke is lost, so the rest makes no sense.
+            while rest and not self._is_over and channel is self._channel:
+                await channel.send(FrameKind.INPUT, rest[:_INPUT_BYTES])
                 rest = rest[_INPUT_BYTES:]
 
-    def _obey(self, text: str) -> None:
+    async def _reassuring(self, work: Awaitable[None]) -> None:
+        """Wait for something during which the browser is not read, and show it that we are here."""
+        loop = asyncio.get_running_loop()
+
+        timer: asyncio.TimerHandle | None = None
+
+        def reassure_later() -> None:
+            nonlocal timer
+            if timer is not None:
+                self._send(self._dialect.waiting())
+            timer = loop.call_later(REASSURE_EVERY, reassure_later)
+
+        reassure_later()
+        try:
+            await work
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def _after_resuming(self, message: str | bytes) -> None:
+        if self._resuming is not None:
+            await self._reassuring(_end_of(self._resuming))
+        rest = self.message(message)
+        if rest is not None:
+            await rest
+
+    def _obey(self, text: str) -> Awaitable[None] | None:
         try:
             order = self._dialect.order(text)
         except ValidationFailedError as error:
             self._send(self._dialect.refused(error))
-            return
+            return None
         if isinstance(order, Ping):
             self._send(['{"type":"pong"}'])
-            return
+            return None
         if order is None or self._is_over:
-            return
-        with contextlib.suppress(SandboxError):
-            if isinstance(order, Acknowledge):
-                self._channel.post(*acknowledge(order.offset))
-            else:
-                self._channel.post(*control(order))
+            return None
+        if self._resuming is None:
+            self._post(
+                *(acknowledge(order.offset) if isinstance(order, Acknowledge) else control(order))
+            )
+            return None
+        if isinstance(order, Acknowledge):
+            return None  # the new channel has not sent it
+        return self._after_resuming(text)
 
     def closed(self) -> None:
         """Leave the terminal: the browser has gone.  A second time is fine."""
@@ -204,6 +309,12 @@ class Bridge:
         if not self._is_over:
             self._is_over = True
             self._channel.close()
+            if self._resuming is not None:
+                self._resuming.cancel()
+
+
+async def _end_of(task: asyncio.Task[None]) -> None:
+    await asyncio.wait([task])
 
 
 def serve(
@@ -212,6 +323,7 @@ def serve(
     socket: Socket,
     *,
     sandbox_id: str,
+    resume: Resume,
     again: Callable[[], Awaitable[None]] | None = None,
 ) -> Bridge:
     """Join a browser and a terminal; returns at once, both are served until one of them ends.
@@ -226,10 +338,12 @@ def serve(
         The browser.
     sandbox_id : str
         For messages.
+    resume : callable
+        Opens a channel for a request, in the place of one whose connection broke.
     again : callable, optional
         Called, and awaited, when Enter is typed by a browser that is kept after the end.
     """
-    bridge = Bridge(channel, dialect, socket, sandbox_id=sandbox_id, again=again)
+    bridge = Bridge(channel, dialect, socket, sandbox_id=sandbox_id, resume=resume, again=again)
     bridge.start()
     return bridge
 

@@ -69,6 +69,11 @@ class Channel(Protocol):
         """Go on reading."""
         ...
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether the connection broke with frames that are known not to have been sent."""
+        ...
+
     def close(self) -> None:
         """Close the connection soon, without waiting for it."""
         ...

@@ -84,6 +84,8 @@ class _Link:
         self._last_sent = 0
         # The call whose frame the other end cannot have read to its end, hence not begun.
         self._untaken = 0
+        self.has_lost = False
+        """Whether something was to be sent that could not be."""
         self._is_sendable = True
         self._sendable = asyncio.Event()
         self._sendable.set()
@@ -197,6 +199,7 @@ class _Link:
 
     def write_frame(self, kind: FrameKind, *parts: bytes | memoryview) -> None:
         if self._broken is not None:
+            self.has_lost = True
             raise self._broken
         self._write(self._protocol.channel_frame(kind, *parts))
 
@@ -213,6 +216,7 @@ class _Link:
 
     def _write(self, data: bytes, call: int = 0) -> None:
         if not self._is_sendable:
+            self.has_lost = True
             return
         self._last_sent = call
         if not self._outgoing:
@@ -222,6 +226,7 @@ class _Link:
                 sent = 0
             except OSError:
                 self._untaken = self._last_sent
+                self.has_lost = True
                 self._stop_sending()
                 return
             if sent == len(data):
@@ -262,6 +267,7 @@ class _Link:
         if self._outgoing:
             self._loop.remove_writer(self._socket.fileno())
             self._outgoing.clear()
+            self.has_lost = True
         self._sendable.set()
 
     async def _read(self) -> None:
@@ -511,6 +517,11 @@ class RpcChannel:
     def resume(self) -> None:
         """Go on reading."""
         self._link.resume()
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether the connection broke with frames that are known not to have been sent."""
+        return self._link.has_lost
 
     def close(self) -> None:
         """Close the connection soon, without waiting for it."""
