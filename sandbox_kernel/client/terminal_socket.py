@@ -180,7 +180,7 @@ class Bridge:
     async def _take_up(self) -> None:
         """Go on with a new channel in the place of one whose connection broke."""
         loop, dialect = asyncio.get_running_loop(), self._dialect
-        has_lost = self._channel.has_lost
+        has_lost_input = self._channel.has_lost_input
         await asyncio.sleep(self._resumed_at + RESUME_PAUSE - loop.time())
         channel = await self._resume(dialect.resumption(self._reached))
         self._resuming, self._resumed_at, self._channel = None, loop.time(), channel
@@ -188,7 +188,7 @@ class Bridge:
         for order in orders:
             self._post(*control(order))
         self._send(messages)
-        if has_lost:
+        if has_lost_input:
             lost = OperationInterruptedError("typing", "what was typed last may be missing")
             self._send(dialect.refused(lost))
         channel.listen(self._take)

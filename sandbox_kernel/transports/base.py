@@ -70,8 +70,8 @@ class Channel(Protocol):
         ...
 
     @property
-    def has_lost(self) -> bool:
-        """Whether the connection broke with frames that are known not to have been sent."""
+    def has_lost_input(self) -> bool:
+        """Whether the connection broke with input that is known not to have been sent."""
         ...
 
     def close(self) -> None:

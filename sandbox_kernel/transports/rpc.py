@@ -84,8 +84,9 @@ class _Link:
         self._last_sent = 0
         # The call whose frame the other end cannot have read to its end, hence not begun.
         self._untaken = 0
-        self.has_lost = False
-        """Whether something was to be sent that could not be."""
+        self._written = 0  # bytes that were to be sent, in all
+        self._input_end = 0  # of them, those up to the last input
+        self._unsent_from: int | None = None  # once it has failed
         self._is_sendable = True
         self._sendable = asyncio.Event()
         self._sendable.set()
@@ -199,9 +200,15 @@ class _Link:
 
     def write_frame(self, kind: FrameKind, *parts: bytes | memoryview) -> None:
         if self._broken is not None:
-            self.has_lost = True
             raise self._broken
         self._write(self._protocol.channel_frame(kind, *parts))
+        if kind is FrameKind.INPUT:
+            self._input_end = self._written
+
+    @property
+    def has_lost_input(self) -> bool:
+        """Whether it broke with input that is known not to have been sent."""
+        return self._unsent_from is not None and self._input_end > self._unsent_from
 
     @property
     def is_drained(self) -> bool:
@@ -215,8 +222,8 @@ class _Link:
     # --- the socket ---
 
     def _write(self, data: bytes, call: int = 0) -> None:
+        self._written += len(data)
         if not self._is_sendable:
-            self.has_lost = True
             return
         self._last_sent = call
         if not self._outgoing:
@@ -226,8 +233,7 @@ class _Link:
                 sent = 0
             except OSError:
                 self._untaken = self._last_sent
-                self.has_lost = True
-                self._stop_sending()
+                self._stop_sending(len(data))
                 return
             if sent == len(data):
                 return
@@ -257,17 +263,18 @@ class _Link:
         self._loop.remove_writer(self._socket.fileno())
         self._sendable.set()
 
-    def _stop_sending(self) -> None:
+    def _stop_sending(self, failed: int = 0) -> None:
         """Note that the other end takes nothing more; what it has sent is still to be read.
 
         Its last words, such as a stream's end, may lie in the socket; the reader comes to the
         end of file after them, and breaks the link then.
         """
         self._is_sendable = False
+        if self._unsent_from is None:
+            self._unsent_from = self._written - failed - sum(map(len, self._outgoing))
         if self._outgoing:
             self._loop.remove_writer(self._socket.fileno())
             self._outgoing.clear()
-            self.has_lost = True
         self._sendable.set()
 
     async def _read(self) -> None:
@@ -519,9 +526,9 @@ class RpcChannel:
         self._link.resume()
 
     @property
-    def has_lost(self) -> bool:
-        """Whether the connection broke with frames that are known not to have been sent."""
-        return self._link.has_lost
+    def has_lost_input(self) -> bool:
+        """Whether the connection broke with input that is known not to have been sent."""
+        return self._link.has_lost_input
 
     def close(self) -> None:
         """Close the connection soon, without waiting for it."""
