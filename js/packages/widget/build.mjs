@@ -9,8 +9,30 @@ import { build } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const folder = resolve(process.argv[2] ?? resolve(here, "../../../sandbox_kernel/widget/static"));
+
+// Where letters are inverse, xterm.js 6.0 measures their contrast against a ground of their own colour
+// and so makes them grey.  A build that finds another xterm.js says so.
+const INVERSE = /(_applyMinimumContrast\(\w+,\w+,)(\w+)\.foreground(,\w+,\w+,\w+\)\|\|)(\w+)(&&)/g;
+const inverseText = {
+  name: "inverse-text",
+  setup({ onLoad }) {
+    onLoad({ filter: /@xterm[\\/]xterm[\\/]lib[\\/]xterm\.mjs$/ }, ({ path }) => {
+      let count = 0;
+      const contents = readFileSync(path, "utf8").replace(
+        INVERSE,
+        (_, call, colours, rest, is, and) => {
+          count += 1;
+          return `${call}${is}?${colours}.background:${colours}.foreground${rest}${is}${and}`;
+        },
+      );
+      return count === 1 ? { contents } : { errors: [{ text: `inverse text: ${count} places` }] };
+    });
+  },
+};
+
 const { outputFiles } = await build({
   absWorkingDir: here,
+  plugins: [inverseText],
   entryPoints: { loader: "src/loader.ts", terminal: "src/index.ts" },
   outdir: "dist",
   write: false,

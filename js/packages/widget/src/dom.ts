@@ -19,8 +19,15 @@ export function element<K extends keyof HTMLElementTagNameMap>(
   return made;
 }
 
-export function button(label: string, title: string, onPress: () => void): HTMLButtonElement {
-  const made = element("button", "sbx-button", { type: "button", title }, label);
+/** `name` is what a screen reader says where the label is a sign. */
+export function button(
+  label: string,
+  title: string,
+  onPress: () => void,
+  name = label,
+): HTMLButtonElement {
+  const named: Attributes = name === label ? {} : { "aria-label": name };
+  const made = element("button", "sbx-button", { type: "button", title, ...named }, label);
   made.addEventListener("click", onPress);
   return made;
 }

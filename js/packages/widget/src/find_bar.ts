@@ -33,9 +33,9 @@ export class FindBar implements IDisposable {
       { role: "search" },
       this.#input,
       this.#count,
-      button("↑", "Previous match (Shift+Enter)", () => this.#find("up")),
-      button("↓", "Next match (Enter)", () => this.#find("down")),
-      button("✕", "Close (Escape)", () => this.close()),
+      button("↑", "Previous match (Shift+Enter)", () => this.#find("up"), "Previous match"),
+      button("↓", "Next match (Enter)", () => this.#find("down"), "Next match"),
+      button("✕", "Close (Escape)", () => this.close(), "Close"),
     );
     this.root.hidden = true;
     this.#input.addEventListener("input", () => this.#find("here"));

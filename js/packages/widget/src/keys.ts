@@ -4,6 +4,8 @@
  * Ctrl+Shift with a letter has no meaning in a terminal, so that nothing is taken away.
  */
 
+import type { ConnectionState } from "@jupyter-sandbox/xterm-addon";
+
 export type KeyAction = "copy" | "paste" | "find" | "leave";
 
 interface Key {
@@ -25,4 +27,13 @@ const ACTIONS: Readonly<Record<string, KeyAction>> = {
 export function actionOf(key: Key): KeyAction | undefined {
   const isOurs = key.ctrlKey && key.shiftKey && !key.altKey && !key.metaKey;
   return isOurs ? ACTIONS[key.code] : undefined;
+}
+
+/** Whether Tab goes on to the buttons below, as no program is there that could get it. */
+export function isTabOfPage(
+  { code, ctrlKey, altKey, metaKey }: Key,
+  state: ConnectionState,
+): boolean {
+  const isGone = state === "disconnected" || state === "reconnecting";
+  return code === "Tab" && isGone && !ctrlKey && !altKey && !metaKey;
 }

@@ -53,10 +53,10 @@ export function watchLook(onChange: () => void, signal: AbortSignal): void {
     timer = setTimeout(onChange, 80);
   };
   const observer = new MutationObserver(changed);
-  observer.observe(document.body, {
-    attributes: true,
-    attributeFilter: ["data-jp-theme-name", "data-jp-theme-light", "class", "style"],
-  });
+  const attributeFilter = ["data-jp-theme-name", "data-jp-theme-light", "class", "style"];
+  observer.observe(document.body, { attributeFilter });
+  // Sizes of letters that the user chose are set on the document itself.
+  observer.observe(document.documentElement, { attributeFilter: ["class", "style"] });
   const scheme = matchMedia("(prefers-color-scheme: dark)");
   scheme.addEventListener("change", changed, { signal });
   signal.addEventListener("abort", () => {

@@ -6,15 +6,22 @@ import { button, element } from "./dom.js";
 import { oneLine, type Paste } from "./paste.js";
 
 const SHOWN_CHARACTERS = 200;
+/** Of bars, whose parts refer to each other by names that are the page's. */
+let count = 0;
 
 export class PasteBar {
   readonly root: HTMLElement;
+  readonly #question = `sbx-question-${++count}`;
   readonly #onDone: (text: string) => void;
 
   /** `onDone` gets what is to be pasted; nothing for "cancel". */
   constructor(onDone: (text: string) => void) {
     this.#onDone = onDone;
-    this.root = element("div", "sbx-paste", { role: "alertdialog", "aria-label": "Paste" });
+    this.root = element("div", "sbx-paste", {
+      role: "alertdialog",
+      "aria-label": "Paste",
+      "aria-describedby": this.#question,
+    });
     this.root.hidden = true;
     this.root.addEventListener("keydown", (event) => {
       if (event.key === "Escape") {
@@ -35,7 +42,7 @@ export class PasteBar {
         : `These ${paste.lines} lines run at once, one after the other:`;
     const asIs = button("Paste", "Paste and run", () => this.#done(paste.text));
     this.root.replaceChildren(
-      element("div", "sbx-question", {}, question),
+      element("div", "sbx-question", { id: this.#question }, question),
       element("pre", "sbx-preview", {}, shown),
       element(
         "div",

@@ -16,7 +16,7 @@ import { copyText, emptyAnswer, parseRequest } from "./clipboard.js";
 import { element } from "./dom.js";
 import { FindBar } from "./find_bar.js";
 import { KernelSocket } from "./kernel_socket.js";
-import { actionOf } from "./keys.js";
+import { actionOf, isTabOfPage } from "./keys.js";
 import { openPage, webAddress } from "./links.js";
 import { type Model, type Settings, settingsOf } from "./model.js";
 import { readLook, watchLook } from "./page_theme.js";
@@ -31,6 +31,8 @@ import { findColoursOf } from "./theme.js";
 const SCROLLBACK_LINES = 5000;
 /** Resizes come in bursts: a side bar that slides, a window that is dragged. */
 const SETTLE_MS = 80;
+/** Pixels by which the measured height of a line may differ only by rounding. */
+const LINE_TOLERANCE = 0.1;
 /** What the name resolves to does not matter: only the query of it is used. */
 const KERNEL_ADDRESS = "ws://kernel.invalid/";
 
@@ -65,6 +67,10 @@ class TerminalView {
   readonly #screen = element("div", "sbx-screen");
   #error: Facts["error"];
   #isOpen = false;
+  #rows: number;
+  /** As it was set here: a user who drags its corner sets another one. */
+  #height = "";
+  #lineHeight = 0;
   #fitting: ReturnType<typeof setTimeout> | undefined;
   #counting: ReturnType<typeof setTimeout> | undefined;
 
@@ -72,6 +78,7 @@ class TerminalView {
     this.#model = model;
     this.#server = server;
     this.#settings = settingsOf(model);
+    this.#rows = this.#settings.rows;
     this.#choice = new CarrierChoice(this.#settings.carrier, server !== undefined);
     const { sandboxId, sessionId, terminalId, screenReader } = this.#settings;
     this.#terminal = new Terminal({
@@ -232,14 +239,41 @@ class TerminalView {
     this.#isOpen = true;
     this.#takeLook();
     this.#terminal.open(this.#screen);
-    const letters = this.#screen.querySelector<HTMLElement>(".xterm-screen");
-    const padding = this.#padding();
-    const height = (letters?.clientHeight ?? 0) / this.#terminal.rows;
-    this.#screen.style.height = `${Math.ceil(height * this.#settings.rows) + padding}px`;
     this.#fitNow();
+    // Its lines get higher and lower with the page's zoom, too.
+    const zoomed = new ResizeObserver(() => {
+      if (Math.abs(this.#measureLine() - this.#lineHeight) > LINE_TOLERANCE) {
+        this.#fitSoon();
+      }
+    });
+    for (const letters of this.#screen.querySelectorAll(".xterm-screen")) {
+      zoomed.observe(letters);
+    }
+    this.#ended.signal.addEventListener("abort", () => zoomed.disconnect());
     this.#connect();
     // A font that arrives late has other letters.
     document.fonts?.ready.then(() => this.#fitSoon());
+  }
+
+  /** Of a terminal that is out of sight it is zero. */
+  #measureLine(): number {
+    const letters = this.#screen.querySelector(".xterm-screen");
+    return (letters?.getBoundingClientRect().height ?? 0) / this.#terminal.rows;
+  }
+
+  /** Keep the number of rows, whatever the height of a line. */
+  #setHeight(): void {
+    const lineHeight = this.#measureLine();
+    const isDragged = this.#screen.style.height !== this.#height;
+    if (isDragged) {
+      this.#rows = usableSize(this.#fit.proposeDimensions())?.rows ?? this.#rows;
+      this.#height = this.#screen.style.height;
+    } else if (lineHeight > 0 && Math.abs(lineHeight - this.#lineHeight) > LINE_TOLERANCE) {
+      // One pixel more, as what is measured is rounded.
+      const height = Math.ceil(lineHeight * this.#rows) + this.#padding() + 1;
+      this.#height = this.#screen.style.height = `${height}px`;
+    }
+    this.#lineHeight = lineHeight || this.#lineHeight;
   }
 
   #padding(): number {
@@ -271,6 +305,7 @@ class TerminalView {
   }
 
   #fitNow(): void {
+    this.#setHeight();
     const size = usableSize(this.#fit.proposeDimensions());
     if (size !== undefined) {
       this.#terminal.resize(size.cols, size.rows);
@@ -341,6 +376,12 @@ class TerminalView {
   #press(event: KeyboardEvent): boolean {
     const action = actionOf(event);
     if (action === undefined) {
+      if (isTabOfPage(event, this.#addon.state)) {
+        return false;
+      }
+      if (event.code === "Tab") {
+        event.preventDefault(); // with a screen reader, Shift+Tab would be typed and leave as well
+      }
       return true;
     }
     if (action === "paste") {

@@ -1,7 +1,7 @@
 import { expect, describe as group, test } from "vitest";
 import { CarrierChoice } from "../src/carrier.js";
 import { emptyAnswer, parseRequest } from "../src/clipboard.js";
-import { actionOf } from "../src/keys.js";
+import { actionOf, isTabOfPage } from "../src/keys.js";
 import { webAddress } from "../src/links.js";
 import { filterPaste, oneLine } from "../src/paste.js";
 import { usableSize } from "../src/size.js";
@@ -113,6 +113,22 @@ group("a key", () => {
     for (const more of ["altKey", "metaKey"] as const) {
       expect(actionOf({ ...key, code: "KeyC", [more]: true })).toBeUndefined();
     }
+  });
+
+  test("is Tab of the program, and of the page where no program is", () => {
+    const tab = { ...key, code: "Tab", ctrlKey: false };
+    const states = ["connecting", "connected", "reconnecting", "disconnected"] as const;
+
+    for (const shiftKey of [false, true]) {
+      expect(states.map((state) => isTabOfPage({ ...tab, shiftKey }, state))).toEqual([
+        false,
+        false,
+        true,
+        true,
+      ]);
+    }
+    expect(isTabOfPage({ ...tab, ctrlKey: true }, "disconnected")).toBe(false);
+    expect(isTabOfPage({ ...tab, code: "KeyX" }, "disconnected")).toBe(false);
   });
 });
 
