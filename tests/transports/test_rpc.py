@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -110,6 +111,7 @@ async def transport(manager):
 async def test_many_calls_share_one_connection(transport):
     """Calls at the same time are told apart, and there is one socket for them."""
     await transport.call("runtime.health", Empty())
+    gc.collect()  # what earlier tests left
     before = len(os.listdir("/proc/self/fd"))
     answers = await asyncio.gather(*(transport.call("runtime.health", Empty()) for _ in range(50)))
 
@@ -453,6 +455,7 @@ async def test_closing_interrupts_and_leaves_nothing(manager):
 def test_a_loop_that_ends_takes_the_connection_along(manager):
     """Who never closes a transport gets no warning and leaks no socket."""
     running = manager.ensure("a")
+    gc.collect()  # what earlier tests left
     before = len(os.listdir("/proc/self/fd"))
     kept = []
 
