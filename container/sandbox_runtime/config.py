@@ -23,7 +23,8 @@ class Config(Record):
     sandbox_id, token : str
         Whose runtime this is, and the secret every client must name.
     listen : object
-        ``{"fd": N}``, a listening stream socket, or ``{"unix": PATH}``, to be bound here.
+        ``{"fd": N}``, a listening stream socket; or, to be bound here, ``{"unix": PATH}`` or
+        ``{"tcp": PORT}``.
     lock_fd : int, optional
         A descriptor kept open, so that its lock ends with this process.
     sleep_after : float, optional

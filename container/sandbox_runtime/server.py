@@ -184,7 +184,21 @@ def _listen(config: Config) -> _socket.socket:
         return adopt_listener(where["fd"])
     if isinstance(where, dict) and isinstance(where.get("unix"), str):
         return listen_unix(where["unix"])
-    raise ValidationFailedError("listen", "must be {'fd': N} or {'unix': PATH}")
+    if isinstance(where, dict) and isinstance(where.get("tcp"), int):
+        return _listen_tcp(where["tcp"])
+    raise ValidationFailedError("listen", "must be {'fd': N}, {'unix': PATH} or {'tcp': PORT}")
+
+
+def _listen_tcp(port: int) -> _socket.socket:
+    """Listen on every address of the sandbox: an engine publishes the port, to whom it decides."""
+    import _socket  # noqa: PLC0415  rarely needed by name
+
+    listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
+    listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+    listener.bind(("0.0.0.0", port))  # noqa: S104  the sandbox's own network
+    listener.listen(512)
+    listener.setblocking(False)
+    return listener
 
 
 def _set_limits(limits: dict[str, int]) -> None:

@@ -23,7 +23,7 @@ from sandbox_kernel.errors import (
     ProtocolViolationError,
     SandboxError,
 )
-from sandbox_kernel.transports.endpoint import Endpoint, connect_unix
+from sandbox_kernel.transports.endpoint import Endpoint, connect
 from sandbox_kernel.wire.codec import decode, dump_json, encode, load_json, unpack
 from sandbox_kernel.wire.kernel import Channel, RecordReader, Records, record_buffers
 from sandbox_kernel.wire.operations import (
@@ -339,7 +339,7 @@ class Link:
 
     def _dial(self, timeout: float) -> None:
         self.close()
-        self._socket = connect_unix(self.endpoint, timeout=timeout)
+        self._socket = connect(self.endpoint, timeout=timeout)
         self._frames = FrameReader(MAX_CHANNEL_FRAME)
         self._data_left = self._known = 0
         self._is_channel = self._takes_records = False
@@ -624,7 +624,7 @@ def end_kernel(endpoint: Endpoint, kernel_id: str, *, grace: float) -> None:
 def _call(endpoint: Endpoint, operation: str, request: WireRecord) -> Result:
     """Call an operation over a connection of its own."""
     protocol = ClientConnection()
-    with connect_unix(endpoint, timeout=2.0) as connection:
+    with connect(endpoint, timeout=2.0) as connection:
         connection.settimeout(5.0)
         try:
             connection.sendall(

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from sandbox_kernel.errors import OperationInterruptedError, SandboxError, TransportError
-from sandbox_kernel.transports.endpoint import Endpoint, connect_unix
+from sandbox_kernel.transports.endpoint import Endpoint, connect
 from sandbox_kernel.wire.codec import decode, encode
 from sandbox_kernel.wire.operations import OPERATIONS
 from sandbox_kernel.wire.record import Record
@@ -30,7 +30,7 @@ def call_once(endpoint: Endpoint, operation: str, request: Record, *, timeout: f
     """
     row = OPERATIONS[operation]
     deadline = time.monotonic() + timeout
-    with connect_unix(endpoint, timeout=timeout) as client:
+    with connect(endpoint, timeout=timeout) as client:
         protocol = ClientConnection()
         value, body = encode(request)
         hello = protocol.hello(endpoint.token, "manager")

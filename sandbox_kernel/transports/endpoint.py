@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import ContainerUnavailableError
 
-__all__ = ["Endpoint", "connect_unix"]
+__all__ = ["Endpoint", "connect"]
 
 # sun_path is 108 bytes with its final NUL (unix(7)).
 _LONGEST_PATH = 107
+_TCP = "tcp://"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class Endpoint:
     sandbox_id : str
         For messages.
     socket : str
-        Path of its unix socket.
+        Path of its unix socket, or ``tcp://HOST:PORT``.
     token : str
         The incarnation token; never printed.
     """
@@ -33,7 +34,7 @@ class Endpoint:
     token: str = field(repr=False)
 
 
-def connect_unix(endpoint: Endpoint, *, timeout: float | None = None) -> socket.socket:
+def connect(endpoint: Endpoint, *, timeout: float | None = None) -> socket.socket:
     """Connect to the runtime's frame door; the caller closes the socket.
 
     Parameters
@@ -46,22 +47,41 @@ def connect_unix(endpoint: Endpoint, *, timeout: float | None = None) -> socket.
     ContainerUnavailableError
         Nobody listens there.
     """
+    try:
+        if endpoint.socket.startswith(_TCP):
+            client = _connect_tcp(endpoint.socket.removeprefix(_TCP), timeout)
+        else:
+            client = _connect_unix(endpoint.socket, timeout)
+    except OSError as error:
+        reason = error.strerror or "the connection timed out"
+        raise ContainerUnavailableError(endpoint.sandbox_id, reason) from error
+    client.settimeout(None)
+    return client
+
+
+def _connect_tcp(address: str, timeout: float | None) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    client = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout)
+    # A frame is a whole message: nothing is to be waited for.
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return client
+
+
+def _connect_unix(socket_path: str, timeout: float | None) -> socket.socket:
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     client.settimeout(timeout)
     try:
-        path = os.fsencode(endpoint.socket)
+        path = os.fsencode(socket_path)
         if len(path) <= _LONGEST_PATH:
             client.connect(path)
         else:
-            folder, name = os.path.split(endpoint.socket)
+            folder, name = os.path.split(socket_path)
             descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 client.connect(f"/proc/self/fd/{descriptor}/{name}")
             finally:
                 os.close(descriptor)
-    except OSError as error:
+    except BaseException:
         client.close()
-        reason = error.strerror or "the connection timed out"
-        raise ContainerUnavailableError(endpoint.sandbox_id, reason) from error
-    client.settimeout(None)
+        raise
     return client

@@ -22,7 +22,7 @@ from sandbox_kernel.errors import (
     SandboxError,
     TransportError,
 )
-from sandbox_kernel.transports.endpoint import Endpoint, connect_unix
+from sandbox_kernel.transports.endpoint import Endpoint, connect
 from sandbox_kernel.wire.codec import decode, encode
 from sandbox_kernel.wire.operations import OPERATIONS, Kind, Operation
 from sandbox_kernel.wire.record import Record
@@ -116,7 +116,7 @@ class _Link:
             Another incarnation listens there by now.
         """
         # A unix socket connects at once unless its backlog is full; a thread may wait for that.
-        client = await asyncio.to_thread(connect_unix, endpoint, timeout=_CONNECT_TIMEOUT)
+        client = await asyncio.to_thread(connect, endpoint, timeout=_CONNECT_TIMEOUT)
         client.setblocking(False)
         link = cls(endpoint, client)
         try:

@@ -20,7 +20,7 @@ from pathlib import Path
 from sandbox_kernel.engines.base import Launch, SandboxSpec, StateLayout
 from sandbox_kernel.engines.binary import find
 from sandbox_kernel.engines.bubblewrap import BubblewrapEngine
-from sandbox_kernel.transports.endpoint import Endpoint, connect_unix
+from sandbox_kernel.transports.endpoint import Endpoint, connect
 from sandbox_kernel.wire.rpc import ClientConnection, Welcome
 
 GOAL = 4.0
@@ -53,7 +53,7 @@ def sandbox(engine: BubblewrapEngine, folder: Path, **spec: object) -> dict[str,
     started = time.perf_counter()
     protocol = ClientConnection()
     endpoint = Endpoint(sandbox_id="bench", socket=instance.socket, token=TOKEN)
-    with connect_unix(endpoint, timeout=20) as client:
+    with connect(endpoint, timeout=20) as client:
         client.settimeout(20)
         client.sendall(protocol.hello(TOKEN, "benchmark"))
         events: list[object] = []

@@ -40,7 +40,7 @@ from sandbox_kernel.errors import (
     NotebookFolderRefusedError,
     StorageError,
 )
-from sandbox_kernel.transports.endpoint import Endpoint, connect_unix
+from sandbox_kernel.transports.endpoint import Endpoint, connect
 from tests.support.host_user import HostUser, StartRefusedError
 from tests.support.runtime_child import Client
 
@@ -260,7 +260,7 @@ def test_a_broken_environment_ends_the_first_connection(mine: Mine, tmp_path: Pa
 
     endpoint = Endpoint(sandbox_id="box", socket=instance.socket, token="")
     try:
-        with connect_unix(endpoint, timeout=DEADLINE) as client:
+        with connect(endpoint, timeout=DEADLINE) as client:
             client.settimeout(DEADLINE)
             heard = client.recv(1)
     except (ContainerUnavailableError, ConnectionResetError):
@@ -280,7 +280,7 @@ def test_state_folders_may_have_long_names(mine: Mine, tmp_path: Path) -> None:
     mine.folder = tmp_path / ("long" * 30) / ("name" * 20)
     instance = mine.start()
 
-    connect_unix(Endpoint(sandbox_id="box", socket=instance.socket, token="")).close()
+    connect(Endpoint(sandbox_id="box", socket=instance.socket, token="")).close()
 
 
 @pytest.mark.parametrize("content", ["sleeper", "1", "0", "-1", '""', '"abc"', "x" * 1_000_000])
