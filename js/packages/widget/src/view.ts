@@ -112,7 +112,10 @@ class TerminalView {
     const name = [sandboxId, terminalId ?? sessionId].filter(Boolean).join(" · ");
     this.#status = new StatusLine(
       name,
-      () => this.#connect(),
+      () => {
+        this.#connect();
+        this.#terminal.focus(); // the button goes, and the focus would with it
+      },
       () => this.#find.open(this.#terminal.getSelection()),
     );
     this.root = element(
