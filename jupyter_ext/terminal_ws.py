@@ -6,6 +6,7 @@ is spoken on them.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import time
@@ -34,6 +35,9 @@ from sandbox_kernel.wire.terminal import check_size
 __all__ = ["HANDLERS", "SessionTerminalHandler", "TerminalHandler"]
 
 _READ_BYTES = 8 << 10
+
+_SILENT = 1001
+"""Close code for a browser that answers no ping; browsers come again after it."""
 
 _RECONNECTING = 45.0
 """Seconds within which the stable addon comes again: its longest pause is 32 s and a tenth."""
@@ -66,15 +70,21 @@ class _LetGo:
 _let_go = _LetGo()
 
 
-class _ReadingAhead(WebSocketProtocol13):
-    """tornado's protocol, but it takes from its stream all that is there, once for each wake-up.
+class _Protocol(WebSocketProtocol13):
+    """tornado's protocol, with two differences.
 
-    tornado asks three times for a keystroke's frame, each time by way of a future.  The one method
-    in between is not public: should it go, reading is as it was.
+    It takes from its stream all that is there, once for each wake-up; tornado asks three times for
+    a keystroke's frame, each time by way of a future.  The one method in between is not public:
+    should it go, reading is as it was, and nobody is let go.
+
+    And it lets go of a browser only when nothing at all has come for a whole interval in which it
+    was listened to.  A pong stands in line behind what was typed or pasted, which may take long to
+    come, and is not read while it waits for its program.
     """
 
     _ahead = b""
     _at = 0
+    _waiting_since: float | None = None  # for the browser to say anything
 
     async def _read_bytes(self, n: int) -> bytes:
         at = self._at
@@ -85,13 +95,28 @@ class _ReadingAhead(WebSocketProtocol13):
             pieces = [self._ahead[at:]]
             missing = n - len(pieces[0])
             while missing > 0:
+                self._waiting_since = time.monotonic()
                 piece = await stream.read_bytes(max(missing, _READ_BYTES), partial=True)
+                self._waiting_since = None
                 pieces.append(piece)
                 missing -= len(piece)
             self._ahead, at = b"".join(pieces), 0
         self._at = at + n
         self._wire_bytes_in += n
         return self._ahead[at : at + n]
+
+    async def periodic_ping(self) -> None:
+        """Ping; let go of a browser that has been silent since the ping before."""
+        pinged_at: float | None = None
+        while True:
+            await asyncio.sleep(self.ping_interval)
+            since = self._waiting_since
+            if pinged_at is not None and since is not None and since <= pinged_at:
+                self.close(_SILENT, "no answer to pings")
+                self.stream.close()  # one that is not there would not answer the close either
+                return
+            pinged_at = time.monotonic()
+            self.write_ping(b"")
 
 
 class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
@@ -106,8 +131,7 @@ class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
     def ping_interval(self) -> float:
         """Seconds between two pings; 0 for none.
 
-        The server's setting is in milliseconds.  The pings are tornado's own, which let go of a
-        browser that has not answered when the next one is due.
+        The server's setting is in milliseconds.
         """
         return float(super().ping_interval) / 1000
 
@@ -117,10 +141,10 @@ class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
         return self.ping_interval
 
     def get_websocket_protocol(self) -> WebSocketProtocol | None:
-        """Return tornado's own, made to read ahead."""
+        """Return tornado's own, with our reading and our pings."""
         protocol = super().get_websocket_protocol()
         if type(protocol) is WebSocketProtocol13:
-            protocol = _ReadingAhead(self, mask_outgoing=False, params=protocol.params)
+            protocol = _Protocol(self, mask_outgoing=False, params=protocol.params)
         return protocol
 
     async def get(self, *args: str, **kwargs: str) -> None:

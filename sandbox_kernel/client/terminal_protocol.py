@@ -47,6 +47,7 @@ __all__ = [
     "GONE",
     "MAX_CONTROL_TEXT",
     "MAX_MESSAGE",
+    "TOO_BIG",
     "TROUBLE",
     "Acknowledged",
     "Close",
@@ -65,6 +66,7 @@ GONE = 1008
 TROUBLE = 1011
 """Close code: anything else that keeps the browser from its terminal."""
 TOO_BIG = 1009
+"""Close code: a message, or what waits, is too long."""
 
 MAX_MESSAGE = 16 << 20
 """Longest message of a browser, in bytes; a longer one is refused and ends the connection."""

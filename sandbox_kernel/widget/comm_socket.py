@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sandbox_kernel.client.terminal_protocol import Close
+from sandbox_kernel.client.terminal_protocol import TOO_BIG, Acknowledged, Close
+from sandbox_kernel.errors import ValidationFailedError
 from sandbox_kernel.widget.pace import PIECE, Pace
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ __all__ = ["MAX_INPUT", "CommSocket"]
 
 MAX_INPUT = 4 << 20
 """Bytes of input that may wait for the sandbox; beyond it the socket is closed."""
-
-_TOO_MUCH = 1009
 
 
 class CommSocket:
@@ -146,7 +145,8 @@ class CommSocket:
         if self._inbox_bytes > MAX_INPUT:
             self._inbox.clear()
             self._inbox_bytes = 0
-            self.send([Close(_TOO_MUCH, "too much input waits")])
+            error = ValidationFailedError("input", f"exceeds {MAX_INPUT} bytes with what waits")
+            self.send([*Acknowledged().refused(error), Close(TOO_BIG, "too much input waits")])
             return
         self._work()
 

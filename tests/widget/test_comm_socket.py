@@ -117,10 +117,11 @@ async def test_input_waits_for_the_terminal_and_keeps_its_order(sock):
 
 
 async def test_too_much_input_ends_it(sock, page):
-    """Memory is bounded when nobody takes what the page sends."""
+    """Memory is bounded when nobody takes what the page sends; the page is told the bound."""
     for _ in range(5):
         sock.take(bytes(MAX_INPUT // 4))
 
+    assert str(MAX_INPUT) in (await page.next())[0]["frames"][0]
     assert (await page.next())[0]["close"] == 1009
 
 
