@@ -184,8 +184,8 @@ class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
     def on_message(self, message: str | bytes) -> None:
         """Take nothing: messages that count go to the terminal, not here."""
 
-    def _flag(self, name: str) -> bool:
-        value = self._given(name, "0")
+    def _flag(self, name: str, default: str = "0") -> bool:
+        value = self._given(name, default)
         if value not in ("0", "1"):
             raise ValidationFailedError(name, "must be 0 or 1")
         return value == "1"
@@ -226,11 +226,14 @@ class SessionTerminalHandler(_TerminalWebSocket):
     async def join(self, sandbox_id: str, cols: int | None, rows: int | None) -> None:
         """Join the session's terminal.
 
-        A browser of the stable protocol cannot say that it comes again by itself, which it does
-        after every end.  One that was let go because of trouble, such as a sandbox that was
-        stopped, does not start that sandbox for as long as it keeps trying.
+        With ``start=0`` nobody has asked for a sandbox to be started: a page brings back what it
+        showed before.  A browser of the stable protocol does not say that it comes again by itself,
+        which it does after every end.  One that was let go because of trouble, such as a sandbox
+        that was stopped, does not start that sandbox for as long as it keeps trying.
         """
-        start = self.is_acknowledged or not _let_go.is_reconnecting(self._who, time.monotonic())
+        start = self._flag("start", "1") and (
+            self.is_acknowledged or not _let_go.is_reconnecting(self._who, time.monotonic())
+        )
         await handle(sandbox_id).terminal(
             self,
             session_id=self._session,

@@ -47,7 +47,8 @@ class TerminalWidget(anywidget.AnyWidget):
 
     The terminal belongs to the sandbox: it goes on when the output is cleared, the page closed or
     the kernel restarted, and the next widget of the same sandbox and session shows it as it is.
-    Making a widget starts nothing; showing it does.
+    Making a widget starts nothing; showing it does, the first time: a page that is loaded again
+    does not start a sandbox that has stopped meanwhile.
 
     Its bytes come through the Jupyter server; where the page has none, or one of another machine,
     through the kernel.  A line below the terminal says which, and how the connection is.
@@ -92,6 +93,8 @@ class TerminalWidget(anywidget.AnyWidget):
     graphemes = traitlets.Bool(default_value=True).tag(sync=True)
     clipboard_write = traitlets.Bool(default_value=False).tag(sync=True)
     carrier = traitlets.Enum(("auto", "server", "kernel"), "auto").tag(sync=True)
+    # Set by the page once it was connected: one that is loaded again then starts no sandbox.
+    _shown = traitlets.Bool(default_value=False).tag(sync=True)
     _bundle = traitlets.Unicode().tag(sync=True)
     _home = traitlets.Unicode().tag(sync=True)
 
@@ -185,6 +188,7 @@ class TerminalWidget(anywidget.AnyWidget):
                 rows=rows,
                 cursor=cursor,
                 acknowledged=True,
+                start=query.get("start") != "0",
             )
             return
         terminal = await self._sandbox.get_terminal(self.terminal_id)

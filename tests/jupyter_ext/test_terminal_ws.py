@@ -532,6 +532,32 @@ def test_a_stopped_sandbox_is_not_started_by_viewers_that_come_again(open_socket
     open_socket(sandbox=name).until_type("ready")
 
 
+@pytest.mark.parametrize("ack", [0, 1])
+def test_a_page_that_is_loaded_again_starts_nothing(open_socket, server, manager, ack):
+    """With start=0 a stopped sandbox stays so, and of a running one the last shell is shown."""
+    name = f"restored-{ack}"
+    one = open_socket(sandbox=name, ack=ack)
+    one.until_type("ready")
+    one.type("echo be''fore; exit 3\r")
+    assert one.until_closed() == 1000
+    again = open_socket(sandbox=name, ack=ack, start=0)
+    again.until_type("exit")
+    assert b"before" in again.data
+    assert [each["status"] for each in terminals(server, name)] == ["exited"]
+    manager.stop(name)
+
+    for _ in range(2):
+        restored = open_socket(sandbox=name, ack=ack, start=0)
+        assert restored.until_closed() == 1011
+        assert restored.events()[-1]["code"] == "CONTAINER_UNAVAILABLE"
+    assert manager.lookup(name).state == "stopped"
+    bad = open_socket(sandbox=name, ack=ack, start=2)
+    assert bad.until_closed() == 1011
+    assert bad.events()[-1]["code"] == "VALIDATION_FAILED"
+    asked_for = open_socket(sandbox=name, ack=1)
+    asked_for.until_type("live")
+
+
 def test_a_killed_runtime_closes_its_viewers(open_socket, manager):
     """With a word, and 1011."""
     name = "killed-one"

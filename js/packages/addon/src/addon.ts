@@ -22,6 +22,8 @@ export interface WebSocketUrlParams {
   terminalId?: string;
   /** Position reached so far; only on automatic reconnects. */
   cursor?: string;
+  /** Present when nobody has asked for the sandbox to be started, so that it must not be. */
+  start?: false;
   cols: number;
   rows: number;
   /** WebSocket origin of the page, such as `wss://example.com`. */
@@ -32,7 +34,7 @@ export interface SandboxAddonOptions {
   /**
    * Builds the address of each attempt.  May be asynchronous, to fetch a ticket.
    *
-   * The addon adds `ack=1`, and `cursor`, `cols` and `rows` where the address has none.
+   * The addon adds `ack=1`, and `cursor`, `start=0`, `cols` and `rows` where the address has none.
    */
   getWebSocketUrl: (params: WebSocketUrlParams) => string | URL | Promise<string | URL>;
   /** Whether a lost connection is tried again by itself.  Default true. */
@@ -47,6 +49,19 @@ export interface SandboxAddonOptions {
   /** For tests and foreign pages: sockets, timers, clock and chance. */
   environment?: Environment;
 }
+
+export interface ConnectOptions {
+  /**
+   * Whether a sandbox that has stopped is started for this.  Default true.
+   *
+   * False is for a page that brings back by itself what it showed before: people who load a page
+   * again have not asked for a program to be started.
+   */
+  start?: boolean;
+}
+
+/** What the connection adds to an address. */
+type Position = Size & { cursor?: string; start?: false };
 
 export class SandboxAddon implements ITerminalAddon {
   readonly #options: SandboxAddonOptions;
@@ -122,7 +137,7 @@ export class SandboxAddon implements ITerminalAddon {
    * The same target again does nothing while it is connected (and tries at once while it waits); a
    * new one disconnects the old one.  What is typed from now on is sent when the terminal is ready.
    */
-  connect(target: ConnectionTarget): void {
+  connect(target: ConnectionTarget, { start = true }: ConnectOptions = {}): void {
     if (this.#terminal === undefined || this.#drawing === undefined) {
       throw new Error("connect() needs a terminal: call terminal.loadAddon(addon) first.");
     }
@@ -145,6 +160,7 @@ export class SandboxAddon implements ITerminalAddon {
       screen: this.#terminal,
       drawing: this.#drawing,
       reconnect: this.#options.reconnect ?? true,
+      start,
       view: this.#view(),
       getUrl: (position) => this.#getUrl(target, position),
       onStateChange: (state, error) => {
@@ -193,10 +209,7 @@ export class SandboxAddon implements ITerminalAddon {
     return { visible: this.#isShown && !isPageHidden, focused: this.#isFocused };
   }
 
-  #getUrl(
-    target: ConnectionTarget,
-    position: Size & { cursor?: string },
-  ): string | Promise<string> {
+  #getUrl(target: ConnectionTarget, position: Position): string | Promise<string> {
     const complete = (url: string | URL): string => completeUrl(url, position);
     const url = this.#options.getWebSocketUrl({
       sandboxId: target.sandboxId,
@@ -252,13 +265,13 @@ function isSameTarget(one: ConnectionTarget, other: ConnectionTarget): boolean {
 }
 
 /** Add what the protocol needs, where the address does not say it. */
-function completeUrl(url: string | URL, position: Size & { cursor?: string }): string {
+function completeUrl(url: string | URL, position: Position): string {
   const complete = new URL(url, globalThis.location?.href);
   const query = complete.searchParams;
   query.set("ack", "1");
   for (const [name, value] of Object.entries(position)) {
     if (!query.has(name) && value !== 0) {
-      query.set(name, String(value));
+      query.set(name, value === false ? "0" : String(value));
     }
   }
   return complete.href;

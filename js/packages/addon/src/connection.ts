@@ -53,9 +53,11 @@ export interface ConnectionOptions {
   /** What waits to be drawn on the screen; it outlives the connection. */
   readonly drawing: Drawing;
   readonly reconnect: boolean;
+  /** Whether a stopped sandbox is started; at most until the terminal was ready once. */
+  readonly start: boolean;
   readonly view: View;
   /** The address of the next attempt. */
-  getUrl(position: Size & { cursor?: string }): string | Promise<string>;
+  getUrl(position: Size & { cursor?: string; start?: false }): string | Promise<string>;
   onStateChange(state: ConnectionState, error?: Error): void;
   /** The screen took the size that the server named, because of another viewer. */
   onSizeImposed?(size: Size): void;
@@ -86,6 +88,7 @@ export class TerminalConnection {
   #attempt: Attempt | undefined;
   #retry: { readonly timer: unknown; readonly at: number } | undefined;
   #cursor: string | undefined;
+  #mayStart: boolean;
   #terminalId: string | undefined;
   #exit: TerminalExit | undefined;
   #view: View;
@@ -100,6 +103,7 @@ export class TerminalConnection {
     this.#environment = options.environment;
     this.#drawing = options.drawing;
     this.#view = options.view;
+    this.#mayStart = options.start;
     this.#size = { cols: options.screen.cols, rows: options.screen.rows };
   }
 
@@ -226,7 +230,11 @@ export class TerminalConnection {
     try {
       const url = this.#options.getUrl({
         ...this.#size,
-        ...(attempt.cursor === undefined ? {} : { cursor: attempt.cursor }),
+        ...(attempt.cursor !== undefined
+          ? { cursor: attempt.cursor } // with which nothing is ever started
+          : this.#mayStart
+            ? {}
+            : { start: false }),
       });
       if (typeof url === "string") {
         this.#open(attempt, url);
@@ -339,6 +347,7 @@ export class TerminalConnection {
       throw new ProtocolError("The server was ready twice.");
     }
     this.#environment.clearTimer(attempt.timer);
+    this.#mayStart = false; // it is there; should it stop, nobody has asked for another one
     const every = Math.min(event.acknowledgeEvery, ACKNOWLEDGE_EVERY);
     attempt.live = {
       since: this.#environment.now(),

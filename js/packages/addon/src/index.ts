@@ -1,5 +1,6 @@
 export {
   type ConnectionTarget,
+  type ConnectOptions,
   SandboxAddon,
   type SandboxAddonOptions,
   type WebSocketUrlParams,

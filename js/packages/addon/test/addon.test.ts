@@ -158,6 +158,28 @@ describe("connect", () => {
     expect(addon.exit).toBeUndefined();
   });
 
+  test("starts a sandbox when asked, and never by itself", () => {
+    const { addon, environment, asked } = makeAddon();
+    const search = () => new URL(environment.socket.url).searchParams.get("start");
+    addon.connect({ sandboxId: "s" });
+    environment.socket.serverCloses(1006);
+    environment.advance(1);
+    expect(search()).toBeNull(); // it was asked for, and has not come yet
+
+    environment.socket.ready();
+    environment.socket.serverCloses(1006);
+    environment.advance(2);
+    expect(search()).toBe("0"); // without a cursor that would say so
+    expect(asked.at(-1)?.start).toBe(false);
+
+    addon.disconnect();
+    addon.connect({ sandboxId: "s" }, { start: false });
+    expect(search()).toBe("0");
+    addon.disconnect();
+    addon.connect({ sandboxId: "s" });
+    expect(search()).toBeNull();
+  });
+
   test("does not take the focus", () => {
     const { addon, environment, terminal } = makeAddon();
     addon.connect({ sandboxId: "s" });

@@ -219,6 +219,7 @@ export class Scene {
       screen: this.screen,
       drawing: new Drawing(this.screen),
       reconnect: true,
+      start: true,
       view: { visible: true, focused: false },
       getUrl: ({ cursor }) => {
         this.cursors.push(cursor);

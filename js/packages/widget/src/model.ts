@@ -7,6 +7,9 @@ export type MessageListener = (message: Message, buffers: readonly DataView[]) =
 
 export interface Model {
   get(name: string): unknown;
+  set(name: string, value: unknown): void;
+  /** Send what was set to the kernel; it goes into a saved notebook, too. */
+  save_changes(): void;
   on(event: "msg:custom", listener: MessageListener): void;
   off(event: "msg:custom", listener: MessageListener): void;
   /** A custom message; answers come as "msg:custom" events. */
@@ -43,6 +46,23 @@ export function settingsOf(model: Model): Settings {
     graphemes: model.get("graphemes") !== false,
     clipboardWrite: model.get("clipboard_write") === true,
   };
+}
+
+/** Whether the widget was at its terminal before, so that this page only brings it back. */
+export function wasShown(model: Model): boolean {
+  return model.get("_shown") === true;
+}
+
+/** Remember, for the next page, that the widget has been at its terminal. */
+export function rememberShown(model: Model): void {
+  if (!wasShown(model)) {
+    model.set("_shown", true);
+    try {
+      model.save_changes();
+    } catch {
+      // The kernel has gone; the page still knows.
+    }
+  }
 }
 
 function textOf(value: unknown): string | undefined {

@@ -30,6 +30,9 @@ export interface Status {
   readonly action: "" | "Start again" | "Reconnect now";
 }
 
+/** The sandbox does not run, and nobody has asked for it to be started. */
+const STOPPED = "CONTAINER_UNAVAILABLE";
+
 const GONE = new Set(["TERMINAL_NOT_FOUND", "STALE_TERMINAL_HANDLE"]);
 
 export function describe(facts: Facts): Status {
@@ -59,7 +62,13 @@ export function describe(facts: Facts): Status {
       if (facts.error !== undefined && GONE.has(facts.error.code)) {
         return { mood: "bad", text: "Gone", countdown: "", detail, action: again };
       }
-      return { mood: "bad", text: "Disconnected", countdown: "", detail, action: "Reconnect now" };
+      return {
+        mood: "bad",
+        text: "Disconnected",
+        countdown: "",
+        detail,
+        action: (facts.error?.code === STOPPED && again) || "Reconnect now",
+      };
   }
 }
 

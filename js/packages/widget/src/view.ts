@@ -18,7 +18,7 @@ import { FindBar } from "./find_bar.js";
 import { KernelSocket } from "./kernel_socket.js";
 import { actionOf, isTabOfPage } from "./keys.js";
 import { openPage, webAddress } from "./links.js";
-import { type Model, type Settings, settingsOf } from "./model.js";
+import { type Model, rememberShown, type Settings, settingsOf, wasShown } from "./model.js";
 import { readLook, watchLook } from "./page_theme.js";
 import { filterPaste } from "./paste.js";
 import { PasteBar } from "./paste_bar.js";
@@ -92,8 +92,11 @@ class TerminalView {
     this.#addon = new SandboxAddon({
       getWebSocketUrl: () => this.#address(),
       environment: { ...pageEnvironment(), openSocket: (url) => this.#openSocket(url) },
-      onStateChange: (_, error) => {
+      onStateChange: (state, error) => {
         this.#error = error as Facts["error"];
+        if (state === "connected") {
+          rememberShown(model);
+        }
         this.#showState();
       },
       onSizeImposed: (size) => this.#showSize(size),
@@ -171,10 +174,11 @@ class TerminalView {
 
   // --- the connection ---
 
-  #connect(): void {
+  #connect(start = true): void {
     const { sandboxId, sessionId, terminalId } = this.#settings;
     this.#addon.connect(
       terminalId === undefined ? { sandboxId, sessionId } : { sandboxId, terminalId },
+      { start },
     );
   }
 
@@ -253,7 +257,7 @@ class TerminalView {
       zoomed.observe(letters);
     }
     this.#ended.signal.addEventListener("abort", () => zoomed.disconnect());
-    this.#connect();
+    this.#connect(!wasShown(this.#model)); // a page that is loaded again starts nothing
     // A font that arrives late has other letters.
     document.fonts?.ready.then(() => this.#fitSoon());
   }

@@ -11,6 +11,10 @@ class FakeModel implements Model {
     return undefined;
   }
 
+  set(): void {}
+
+  save_changes(): void {}
+
   on(_event: string, listener: MessageListener): void {
     this.listeners.add(listener);
   }

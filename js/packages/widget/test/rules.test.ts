@@ -209,6 +209,18 @@ group("the status", () => {
     expect(describe({ ...gone, isSession: false }).action).toBe("");
   });
 
+  test("offers to start what has stopped", () => {
+    const error = { code: "CONTAINER_UNAVAILABLE", message: "It has stopped." };
+    const stopped: Facts = { ...facts, state: "disconnected", error };
+
+    expect(describe(stopped)).toMatchObject({
+      text: "Disconnected",
+      detail: "It has stopped.",
+      action: "Start again",
+    });
+    expect(describe({ ...stopped, isSession: false }).action).toBe("Reconnect now");
+  });
+
   test("says what helps when a kernel does not answer", () => {
     const status = describe({ ...facts, state: "reconnecting", carrier: "kernel", error: lost });
 
