@@ -45,6 +45,14 @@
         +-- InvalidTerminalCursorError
         +-- TerminalControlError
         +-- TerminalWaitTimeoutError
+        +-- PortError                    a port of the sandbox, and what listens on it
+        |   +-- InvalidPortError
+        |   +-- ServiceNotRespondingError
+        |   +-- ProcessReadyTimeoutError
+        |   +-- ProcessExitedBeforeReadyError
+        |   +-- InvalidPortTokenError
+        |   +-- PreviewTokenError
+        |   +-- StalePreviewUrlError
 
 Every class has a stable ``code`` that travels on the wire; an unknown code of a newer peer becomes
 `SandboxError` with that code kept.  The codes and HTTP statuses follow the Sandbox SDK's table.
@@ -107,6 +115,8 @@ _BY_CODE: dict[str, type[SandboxError]] = {}
 
 
 class SandboxError(Exception):
+    "InvalidPortError",
+    "InvalidPortTokenError",
     """Root of every error this project raises.
 
     Parameters
@@ -121,6 +131,8 @@ class SandboxError(Exception):
     Attributes
     ----------
     code : str
+    "PortError",
+    "PreviewTokenError",
         Stable, machine readable, the same on every transport.
     http_status : int
         The status a REST answer carries.
@@ -129,8 +141,10 @@ class SandboxError(Exception):
     code: str = "UNKNOWN_ERROR"
     http_status: int = 500
 
+    "ProcessExitedBeforeReadyError",
     def __init__(
         self, message: str, *, hint: str = "", context: Mapping[str, Any] | None = None
+    "ProcessReadyTimeoutError",
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -141,6 +155,8 @@ class SandboxError(Exception):
         super().__init_subclass__()
         if "code" in cls.__dict__:
             _BY_CODE[cls.code] = cls
+    "ServiceNotRespondingError",
+    "StalePreviewUrlError",
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}" if self.hint else self.message
@@ -738,3 +754,129 @@ class TerminalWaitTimeoutError(OperationError):
             hint="Wait again, or end it with terminate().",
             context={"terminal_id": terminal_id[:80], "timeout": timeout},
         )
+class PortError(OperationError):
+    """A port of the sandbox cannot be used; also when the system refuses, as for want of sockets.
+
+    Parameters
+    ----------
+    port : int
+        The port.
+    reason : str
+        What is wrong, as the rest of a sentence.
+    """
+
+    code = "PORT_OPERATION_ERROR"
+
+    def __init__(self, port: int, reason: str, *, hint: str = "") -> None:
+        super().__init__(f"Port {port} of the sandbox {reason}.", hint=hint, context={"port": port})
+
+
+class InvalidPortError(PortError):
+    """No program of a sandbox can be reached at a port of this number."""
+
+    code = "INVALID_PORT"
+    http_status = 400
+
+    def __init__(self, port: object, reason: str = "is not a number from 1024 to 65535") -> None:
+        shown = str(port)[:40] if isinstance(port, int) else repr(port)[:40]
+        OperationError.__init__(
+            self,
+            f"Port {shown} {reason}.",
+            hint="Let the program listen on another one.",
+            context={"port": shown},
+        )
+
+
+class ServiceNotRespondingError(PortError):
+    """Nothing listens on the port inside, or it takes no connection."""
+
+    code = "SERVICE_NOT_RESPONDING"
+    http_status = 502
+
+    def __init__(self, port: int, reason: str) -> None:
+        super().__init__(
+            port,
+            f"cannot be reached: {reason}",
+            hint="Start a program that listens on it at 127.0.0.1, and use wait_for_port().",
+        )
+
+
+class ProcessReadyTimeoutError(PortError):
+    """The wait for a port ended; what was waited for runs on."""
+
+    code = "PROCESS_READY_TIMEOUT"
+    http_status = 408
+
+    def __init__(
+        self, port: int, timeout: float, last: str, *, process_id: str | None = None
+    ) -> None:
+        super().__init__(
+            port,
+            f"was not ready after {timeout:g} s: {last}",
+            hint="Wait again, or look at what the program has written.",
+        )
+        self.context = {"port": port, "timeout": timeout, "last": last}
+        if process_id is not None:
+            self.context["process_id"] = process_id[:80]
+
+
+class ProcessExitedBeforeReadyError(PortError):
+    """The process that was to listen on the port has ended."""
+
+    code = "PROCESS_EXITED_BEFORE_READY"
+
+    def __init__(self, port: int, process_id: str, exit_code: int) -> None:
+        super().__init__(
+            port,
+            f"will not be ready: process {process_id[:80]!r} has ended with code {exit_code}",
+            hint="Look at what it has written.",
+        )
+        self.context = {"port": port, "process_id": process_id[:80], "exit_code": exit_code}
+
+
+class InvalidPortTokenError(PortError):
+    """A token that was chosen for a port cannot be it; the one given is not repeated."""
+
+    code = "INVALID_PORT_TOKEN"
+    http_status = 400
+
+    def __init__(self, port: int, reason: str) -> None:
+        super().__init__(
+            port,
+            f"cannot have this token: {reason}",
+            hint="Choose another one, or none: a random one is made.",
+        )
+
+
+class PreviewTokenError(PortError):
+    """The token opens no port: unknown, revoked, of another port, or of a destroyed sandbox."""
+
+    code = "INVALID_TOKEN"
+    http_status = 404
+
+    def __init__(self) -> None:
+        # One text for all cases: who guesses learns nothing, not even whether the sandbox exists.
+        OperationError.__init__(
+            self,
+            "No port is exposed under this token.",
+            hint="expose_port() gives the present one.",
+        )
+
+
+class StalePreviewUrlError(PortError):
+    """The token is right, and the sandbox has stopped or started anew since the port was exposed.
+
+    Nothing was started.
+    """
+
+    code = "STALE_PREVIEW_URL"
+    http_status = 410
+
+    def __init__(self, port: int) -> None:
+        super().__init__(
+            port,
+            "was exposed by an earlier container",
+            hint="Start the program again and call expose_port(); the token stays the same.",
+        )
+
+
