@@ -75,6 +75,8 @@ __all__ = [
     "EngineStartError",
     "EngineUnavailableError",
     "InvalidCommandError",
+    "InvalidPortError",
+    "InvalidPortTokenError",
     "InvalidProcessCursorError",
     "InvalidProcessCwdError",
     "InvalidProcessEnvironmentError",
@@ -87,8 +89,12 @@ __all__ = [
     "NotebookFolderRefusedError",
     "OperationError",
     "OperationInterruptedError",
+    "PortError",
+    "PreviewTokenError",
     "ProcessAbortedError",
+    "ProcessExitedBeforeReadyError",
     "ProcessNotFoundError",
+    "ProcessReadyTimeoutError",
     "ProcessSpawnFailedError",
     "ProcessWaitTimeoutError",
     "ProtocolViolationError",
@@ -98,6 +104,8 @@ __all__ = [
     "SandboxNotFoundError",
     "SandboxRunningError",
     "SandboxStateError",
+    "ServiceNotRespondingError",
+    "StalePreviewUrlError",
     "StaleProcessHandleError",
     "StaleTerminalHandleError",
     "StdinClosedError",
@@ -115,8 +123,6 @@ _BY_CODE: dict[str, type[SandboxError]] = {}
 
 
 class SandboxError(Exception):
-    "InvalidPortError",
-    "InvalidPortTokenError",
     """Root of every error this project raises.
 
     Parameters
@@ -131,8 +137,6 @@ class SandboxError(Exception):
     Attributes
     ----------
     code : str
-    "PortError",
-    "PreviewTokenError",
         Stable, machine readable, the same on every transport.
     http_status : int
         The status a REST answer carries.
@@ -141,10 +145,8 @@ class SandboxError(Exception):
     code: str = "UNKNOWN_ERROR"
     http_status: int = 500
 
-    "ProcessExitedBeforeReadyError",
     def __init__(
         self, message: str, *, hint: str = "", context: Mapping[str, Any] | None = None
-    "ProcessReadyTimeoutError",
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -155,8 +157,6 @@ class SandboxError(Exception):
         super().__init_subclass__()
         if "code" in cls.__dict__:
             _BY_CODE[cls.code] = cls
-    "ServiceNotRespondingError",
-    "StalePreviewUrlError",
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}" if self.hint else self.message
