@@ -39,12 +39,6 @@
         +-- StdinClosedError
         +-- KernelNotFoundError
         +-- KernelSupersededError
-        +-- TerminalNotFoundError
-        +-- StaleTerminalHandleError
-        +-- InvalidTerminalCwdError
-        +-- InvalidTerminalCursorError
-        +-- TerminalControlError
-        +-- TerminalWaitTimeoutError
         +-- PortError                    a port of the sandbox, and what listens on it
         |   +-- InvalidPortError
         |   +-- ServiceNotRespondingError
@@ -53,6 +47,12 @@
         |   +-- InvalidPortTokenError
         |   +-- PreviewTokenError
         |   +-- StalePreviewUrlError
+        +-- TerminalNotFoundError
+        +-- StaleTerminalHandleError
+        +-- InvalidTerminalCwdError
+        +-- InvalidTerminalCursorError
+        +-- TerminalControlError
+        +-- TerminalWaitTimeoutError
 
 Every class has a stable ``code`` that travels on the wire; an unknown code of a newer peer becomes
 `SandboxError` with that code kept.  The codes and HTTP statuses follow the Sandbox SDK's table.
@@ -674,86 +674,6 @@ class KernelSupersededError(OperationError):
         )
 
 
-class TerminalNotFoundError(OperationError):
-    """No terminal of this id in the present container."""
-
-    code = "TERMINAL_NOT_FOUND"
-    http_status = 404
-
-    def __init__(self, terminal_id: str) -> None:
-        super().__init__(
-            f"No terminal {terminal_id[:80]!r} in this container.",
-            hint="list_terminals() shows those that are known.",
-            context={"terminal_id": terminal_id[:80]},
-        )
-
-
-class StaleTerminalHandleError(OperationError):
-    """The handle belongs to an earlier container of the sandbox."""
-
-    code = "STALE_TERMINAL_HANDLE"
-    http_status = 409
-
-    def __init__(self, terminal_id: str) -> None:
-        super().__init__(
-            f"Terminal {terminal_id[:80]!r} belongs to an earlier container of this sandbox.",
-            hint="Create a new one with create_terminal().",
-            context={"terminal_id": terminal_id[:80]},
-        )
-
-
-class InvalidTerminalCwdError(OperationError):
-    """The working directory of a new terminal does not exist or is no directory."""
-
-    code = "INVALID_TERMINAL_CWD"
-    http_status = 400
-
-    def __init__(self, cwd: str, problem: str) -> None:
-        super().__init__(
-            f"The working directory {cwd!r} {problem}.",
-            hint="Create it in the sandbox first, or leave cwd out to use /workspace.",
-            context={"cwd": cwd, "problem": problem},
-        )
-
-
-class InvalidTerminalCursorError(OperationError):
-    """The cursor is no cursor of this terminal: malformed, of another one, or from the future."""
-
-    code = "INVALID_TERMINAL_CURSOR"
-    http_status = 400
-
-    def __init__(self, terminal_id: str, problem: str = "does not belong to it") -> None:
-        super().__init__(
-            f"The cursor given for terminal {terminal_id[:80]!r} {problem}.",
-            hint="Pass a cursor that an event of this terminal carried, or none.",
-            context={"terminal_id": terminal_id[:80], "problem": problem},
-        )
-
-
-class TerminalControlError(OperationError):
-    """A terminal could not be written to, resized, interrupted or ended."""
-
-    code = "TERMINAL_CONTROL_ERROR"
-
-    def __init__(self, terminal_id: str, action: str, reason: str) -> None:
-        super().__init__(
-            f"Cannot {action} terminal {terminal_id[:80]!r}: {reason}.",
-            context={"terminal_id": terminal_id[:80], "action": action, "reason": reason},
-        )
-
-
-class TerminalWaitTimeoutError(OperationError):
-    """The wait ended; the terminal goes on."""
-
-    code = "TERMINAL_WAIT_TIMEOUT"
-    http_status = 408
-
-    def __init__(self, terminal_id: str, timeout: float) -> None:
-        super().__init__(
-            f"Terminal {terminal_id[:80]!r} had not ended after {timeout:g} s; it goes on.",
-            hint="Wait again, or end it with terminate().",
-            context={"terminal_id": terminal_id[:80], "timeout": timeout},
-        )
 class PortError(OperationError):
     """A port of the sandbox cannot be used; also when the system refuses, as for want of sockets.
 
@@ -880,3 +800,83 @@ class StalePreviewUrlError(PortError):
         )
 
 
+class TerminalNotFoundError(OperationError):
+    """No terminal of this id in the present container."""
+
+    code = "TERMINAL_NOT_FOUND"
+    http_status = 404
+
+    def __init__(self, terminal_id: str) -> None:
+        super().__init__(
+            f"No terminal {terminal_id[:80]!r} in this container.",
+            hint="list_terminals() shows those that are known.",
+            context={"terminal_id": terminal_id[:80]},
+        )
+
+
+class StaleTerminalHandleError(OperationError):
+    """The handle belongs to an earlier container of the sandbox."""
+
+    code = "STALE_TERMINAL_HANDLE"
+    http_status = 409
+
+    def __init__(self, terminal_id: str) -> None:
+        super().__init__(
+            f"Terminal {terminal_id[:80]!r} belongs to an earlier container of this sandbox.",
+            hint="Create a new one with create_terminal().",
+            context={"terminal_id": terminal_id[:80]},
+        )
+
+
+class InvalidTerminalCwdError(OperationError):
+    """The working directory of a new terminal does not exist or is no directory."""
+
+    code = "INVALID_TERMINAL_CWD"
+    http_status = 400
+
+    def __init__(self, cwd: str, problem: str) -> None:
+        super().__init__(
+            f"The working directory {cwd!r} {problem}.",
+            hint="Create it in the sandbox first, or leave cwd out to use /workspace.",
+            context={"cwd": cwd, "problem": problem},
+        )
+
+
+class InvalidTerminalCursorError(OperationError):
+    """The cursor is no cursor of this terminal: malformed, of another one, or from the future."""
+
+    code = "INVALID_TERMINAL_CURSOR"
+    http_status = 400
+
+    def __init__(self, terminal_id: str, problem: str = "does not belong to it") -> None:
+        super().__init__(
+            f"The cursor given for terminal {terminal_id[:80]!r} {problem}.",
+            hint="Pass a cursor that an event of this terminal carried, or none.",
+            context={"terminal_id": terminal_id[:80], "problem": problem},
+        )
+
+
+class TerminalControlError(OperationError):
+    """A terminal could not be written to, resized, interrupted or ended."""
+
+    code = "TERMINAL_CONTROL_ERROR"
+
+    def __init__(self, terminal_id: str, action: str, reason: str) -> None:
+        super().__init__(
+            f"Cannot {action} terminal {terminal_id[:80]!r}: {reason}.",
+            context={"terminal_id": terminal_id[:80], "action": action, "reason": reason},
+        )
+
+
+class TerminalWaitTimeoutError(OperationError):
+    """The wait ended; the terminal goes on."""
+
+    code = "TERMINAL_WAIT_TIMEOUT"
+    http_status = 408
+
+    def __init__(self, terminal_id: str, timeout: float) -> None:
+        super().__init__(
+            f"Terminal {terminal_id[:80]!r} had not ended after {timeout:g} s; it goes on.",
+            hint="Wait again, or end it with terminate().",
+            context={"terminal_id": terminal_id[:80], "timeout": timeout},
+        )
