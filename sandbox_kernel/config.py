@@ -24,6 +24,7 @@ from traitlets.config.loader import PyFileConfigLoader
 __all__ = [
     "CONFIGURABLES",
     "BubblewrapEngine",
+    "DockerEngine",
     "SandboxKernelApp",
     "SandboxManager",
     "checked",
@@ -108,6 +109,46 @@ class BubblewrapEngine(Configurable):
     ).tag(config=True)
 
 
+class DockerEngine(Configurable):
+    """The engine that isolates with Docker."""
+
+    image = Unicode("jupyter-sandbox", help="Any image with Python 3.11 or later.").tag(config=True)
+    host = Unicode(
+        None,
+        allow_none=True,
+        help=(
+            "Where the daemon is, such as ``unix:///var/run/docker.sock``; None takes"
+            " ``DOCKER_HOST``, then what ``docker context`` says, then the usual place."
+        ),
+    ).tag(config=True)
+    runtime = Unicode(
+        None,
+        allow_none=True,
+        help="An OCI runtime that the daemon knows, such as ``runsc``; None is its default.",
+    ).tag(config=True)
+    user = Unicode(
+        None,
+        allow_none=True,
+        help=("``UID:GID`` of every program inside; None is your own, or 1000 where you are root."),
+    ).tag(config=True)
+    python = Unicode("python3", help="The image's Python, by name or path.").tag(config=True)
+    read_only = Bool(
+        False,
+        help="Whether the container's own files cannot be changed; workspace, home and /tmp can.",
+    ).tag(config=True)
+    tmp_bytes = Int(
+        1 << 30,
+        help="Size of a sandbox's /tmp, and of its shared memory; only what is used takes memory.",
+    ).tag(config=True)
+    extra_paths = List(
+        Unicode(),
+        help="Further files and folders of the host to show read-only, each at its own path.",
+    ).tag(config=True)
+    private_folders = List(
+        Unicode(), help="Further folders of the host that are never shown in a sandbox."
+    ).tag(config=True)
+
+
 class SandboxKernelApp(Configurable):
     """The kernel "Python 3 (sandbox)"."""
 
@@ -122,7 +163,12 @@ class SandboxKernelApp(Configurable):
     ).tag(config=True)
 
 
-CONFIGURABLES: tuple[type[Configurable], ...] = (SandboxManager, BubblewrapEngine, SandboxKernelApp)
+CONFIGURABLES: tuple[type[Configurable], ...] = (
+    SandboxManager,
+    BubblewrapEngine,
+    DockerEngine,
+    SandboxKernelApp,
+)
 """Every configurable class of the host side."""
 
 

@@ -51,9 +51,10 @@ def main() -> int:
 def _fetch(path: str) -> None:
     """Put the descriptors where the configuration says they are; the log becomes 1 and 2."""
     wanted = (_CONFIGURATION, _LISTENER, _LOCK, 1)
-    with socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC) as host:
-        host.connect(path)
-        _, ancillary, _, _ = host.recvmsg(1, CMSG_LEN(4 * len(wanted)))
+    host = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
+    host.connect(path)
+    _, ancillary, _, _ = host.recvmsg(1, CMSG_LEN(4 * len(wanted)))
+    host.close()
     given: list[int] = []
     for level, kind, data in ancillary:
         if (level, kind) == (SOL_SOCKET, SCM_RIGHTS):

@@ -19,7 +19,10 @@ from collections.abc import Iterator
 
 from sandbox_kernel.errors import EngineStartError, StorageError
 
-__all__ = ["cache_folder", "prepare"]
+__all__ = ["DIGEST", "cache_folder", "prepare"]
+
+DIGEST = "digest"
+"""File in a copy with what names its content, whenever and wherever it was made."""
 
 # Of `sandbox_kernel`, what the runtime may import.
 _SHARED = ("__init__.py", "errors.py", "wire")
@@ -51,7 +54,7 @@ def prepare(otherwise: str | None = None) -> str:
         The cache cannot be written.
     """
     sources = sorted(_sources())
-    key = hashlib.sha256(repr((sys.implementation.cache_tag, sources)).encode()).hexdigest()[:20]
+    key = hashlib.sha256(repr((3, sys.implementation.cache_tag, sources)).encode()).hexdigest()[:20]
     cache = cache_folder()
     try:
         return _copy_in(cache, key, sources)
@@ -138,6 +141,8 @@ def _build(target: str, files: list[tuple[str, str]]) -> None:
                     doraise=True,
                     invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
                 )
+        _write_digest(folder, [name for name, _ in files])
+        _open_to_all(folder)
         os.rename(folder, target)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -145,6 +150,25 @@ def _build(target: str, files: list[tuple[str, str]]) -> None:
         if isinstance(error, OSError) and os.path.isdir(target):
             return
         raise
+
+
+def _write_digest(folder: str, names: list[str]) -> None:
+    """Note what the code is, so that an image can say whether it holds the same."""
+    digest = hashlib.sha256()
+    for name in names:
+        with open(os.path.join(folder, name), "rb") as file:
+            content = file.read()
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    with open(os.path.join(folder, DIGEST), "w", encoding="ascii") as file:
+        file.write(digest.hexdigest()[:20])
+
+
+def _open_to_all(folder: str) -> None:
+    """Let the user of a container read the copy: the folder around it is closed to others here."""
+    for path, _, names in os.walk(folder):
+        os.chmod(path, 0o755)  # noqa: S103
+        for name in names:
+            os.chmod(os.path.join(path, name), 0o644)
 
 
 def _forget_unused(cache: str, key: str) -> None:

@@ -1,7 +1,7 @@
 """From the setting ``engine`` to an engine that works here; never silently to a weaker one.
 
-``auto`` means bubblewrap if it passes a real trial, else Docker if an engine of that name is
-installed and answers, else an error that says what is missing.
+``auto`` means bubblewrap if it passes a real trial, else Docker if its daemon answers and runs the
+image, else an error that says what is missing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ GROUP = "sandbox_kernel.engines"
 """Entry-point group in which other packages offer engines."""
 
 # Ours are named here too: reading entry points costs more than starting a sandbox.
-OWN = {"bubblewrap": "sandbox_kernel.engines.bubblewrap:BubblewrapEngine"}
-# In the order of preference; an engine that is not installed is passed over.
+OWN = {
+    "bubblewrap": "sandbox_kernel.engines.bubblewrap:BubblewrapEngine",
+    "docker": "sandbox_kernel.engines.docker:DockerEngine",
+}
+# In the order of preference.
 _CANDIDATES = ("bubblewrap", "docker")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BubblewrapSettings"]
+__all__ = ["BubblewrapSettings", "DockerSettings"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,44 @@ class BubblewrapSettings:
     """
 
     executable: str | None = None
+    tmp_bytes: int = 1 << 30
+    extra_paths: tuple[str, ...] = ()
+    private_folders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DockerSettings:
+    """What a user may configure of the Docker engine.
+
+    Parameters
+    ----------
+    image : str
+        Any image with Python 3.11 or later.
+    host : str, optional
+        Where the daemon is, such as ``unix:///var/run/docker.sock``; None takes ``DOCKER_HOST``,
+        then what ``docker context`` says, then the usual place.
+    runtime : str, optional
+        An OCI runtime that the daemon knows, such as ``runsc``; None is its default.
+    user : str, optional
+        ``UID:GID`` of every program inside; None is the caller's own, or 1000 where that is root.
+    python : str
+        The image's Python, by name or path.
+    read_only : bool
+        Whether the container's own files cannot be changed; workspace, home and /tmp can.
+    tmp_bytes : int
+        Size of a sandbox's /tmp, and of its shared memory; used memory counts, not this size.
+    extra_paths : tuple of str
+        Further host files or folders to show read-only at their own path.
+    private_folders : tuple of str
+        Further folders that are never shown, such as the manager's data folder.
+    """
+
+    image: str = "jupyter-sandbox"
+    host: str | None = None
+    runtime: str | None = None
+    user: str | None = None
+    python: str = "python3"
+    read_only: bool = False
     tmp_bytes: int = 1 << 30
     extra_paths: tuple[str, ...] = ()
     private_folders: tuple[str, ...] = ()

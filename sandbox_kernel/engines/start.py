@@ -18,9 +18,10 @@ from sandbox_kernel.engines.base import (
     SandboxSpec,
 )
 from sandbox_kernel.engines.disk import empty, no_upper, storage_errors, tail
-from sandbox_kernel.engines.folders import HostFolders, host_folders, refusal
+from sandbox_kernel.engines.folders import HostFolders, host_folders
 from sandbox_kernel.engines.limits import controllers_for, unmet, weigh_limits
 from sandbox_kernel.engines.machine import has_mounts_below
+from sandbox_kernel.engines.notebook_folder import claim_layer, folder_to_show
 from sandbox_kernel.engines.program_environment import program_environment
 from sandbox_kernel.engines.python_environment import PythonEnvironment, look_up
 from sandbox_kernel.engines.recipe import Mount, MountKind, Plan
@@ -32,11 +33,7 @@ from sandbox_kernel.engines.spawn import (
     OverlayRefusedError,
     spawn,
 )
-from sandbox_kernel.errors import (
-    EngineStartError,
-    LimitNotEnforceableError,
-    NotebookFolderRefusedError,
-)
+from sandbox_kernel.errors import EngineStartError, LimitNotEnforceableError
 
 __all__ = ["Start"]
 
@@ -94,7 +91,7 @@ class Start:
         """Start the sandbox, or leave nothing behind; see `BubblewrapEngine.start`."""
         seccomp = seccomp_filter(os.uname().machine, allow_ptrace=self.spec.allow_ptrace)
         self._await_earlier_end()
-        folder = self._folder()
+        folder = folder_to_show(self.spec, self.host, self.notices)
         self._make_folders()
         code = runtime_code.prepare(otherwise=str(self.layout.root / "code"))
         no_overlays = no_group = ""
@@ -139,32 +136,11 @@ class Start:
 
     # The notebook's folder ------------------------------------------------------------------
 
-    def _folder(self) -> str | None:
-        """Return the notebook's folder as it will be shown, or None."""
-        folder = self.spec.notebook_folder
-        if folder is None or self.spec.folder_mode is FolderMode.NONE:
-            return None
-        given = os.path.abspath(folder)
-        real = os.path.realpath(given)
-        if not os.path.isdir(real):
-            problem = "is no folder" if os.path.lexists(real) else "does not exist"
-            raise NotebookFolderRefusedError(given, f"it {problem}")
-        reason = refusal(real, self.host)
-        if not reason and not os.access(real, os.R_OK | os.X_OK):
-            reason = "you may not read it"
-        if not reason:
-            return given
-        error = NotebookFolderRefusedError(given, reason)
-        if self.spec.folder_required:
-            raise error
-        self.notices.append(str(error))
-        return None
-
     def _folder_mount(self, given: str, *, no_overlays: str) -> Mount:
         real = os.path.realpath(given)
         mode = self.spec.folder_mode
         if mode is FolderMode.OVERLAY:
-            reason = no_overlays or self._no_upper or self._claim_layer(real)
+            reason = no_overlays or self._no_upper or claim_layer(self.layout, real)
             if not reason:
                 return Mount(
                     kind=MountKind.OVERLAY,
@@ -202,31 +178,6 @@ class Start:
         with storage_errors(nothing, "create"):
             os.makedirs(nothing, mode=0o700, exist_ok=True)
         return Mount(kind=MountKind.READ_OVERLAY, source=source, dest=dest, upper=str(nothing))
-
-    def _claim_layer(self, real: str) -> str:
-        """Note which folder the layer belongs to; returns why it cannot be had for this one."""
-        record = self.layout.folder / "of"
-        with storage_errors(record, "write"):
-            for name in ("upper", "work"):
-                path = self.layout.folder / name
-                os.makedirs(path, mode=0o700, exist_ok=True)
-                # Over somebody else's layer the kernel mounts the overlay read-only, and says
-                # nothing of it.
-                if os.lstat(path).st_uid != os.geteuid():
-                    return f"{path} belongs to another user"
-            try:
-                owner = os.fsdecode(record.read_bytes())
-            except FileNotFoundError:
-                owner = ""
-            if owner == real:
-                return ""
-            if owner and os.listdir(self.layout.folder / "upper"):
-                return (
-                    f"the sandbox holds changes to {owner}; take them over or drop them with"
-                    " 'jupyter sandbox apply' or 'jupyter sandbox discard' first"
-                )
-            record.write_bytes(os.fsencode(real))
-        return ""
 
     # Folders on the host --------------------------------------------------------------------
 

@@ -18,4 +18,8 @@ def load_engine(name: str, settings: Settings) -> Engine:
     # A sandbox must never see what the manager keeps of the others.
     private = (*settings.bubblewrap.private_folders, str(settings.data_dir))
     bubblewrap = replace(settings.bubblewrap, private_folders=private)
-    return engine_for(name, {"bubblewrap": {"settings": bubblewrap}})
+    private = (*settings.docker.private_folders, str(settings.data_dir))
+    docker = replace(settings.docker, private_folders=private)
+    return engine_for(
+        name, {"bubblewrap": {"settings": bubblewrap}, "docker": {"settings": docker}}
+    )

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox_kernel.engines.base import USUAL_PROCESSES, FolderMode, Limits, SandboxSpec
-from sandbox_kernel.engines.settings import BubblewrapSettings
+from sandbox_kernel.engines.settings import BubblewrapSettings, DockerSettings
 from sandbox_kernel.errors import SandboxConfigurationError, SandboxError
 from sandbox_kernel.manager.storage import write_private_file
 
@@ -86,6 +86,7 @@ class Settings:
     start_timeout: float = 120.0
     """Seconds to wait for another process that is starting or stopping the same sandbox."""
     bubblewrap: BubblewrapSettings = field(default_factory=BubblewrapSettings)
+    docker: DockerSettings = field(default_factory=DockerSettings)
     kernel: KernelSettings = field(default_factory=KernelSettings)
     data_dir: Path = field(default_factory=lambda: data_folder() / "sandbox")
     """Where registry and sandboxes are kept; follows ``JUPYTER_DATA_DIR``, is no trait."""
@@ -120,6 +121,7 @@ class Settings:
 GROUPS: dict[str, tuple[str | None, type]] = {
     "SandboxManager": (None, Settings),
     "BubblewrapEngine": ("bubblewrap", BubblewrapSettings),
+    "DockerEngine": ("docker", DockerSettings),
     "SandboxKernelApp": ("kernel", KernelSettings),
 }
 """Each configurable class: the field of `Settings` that holds its group, and the group's class."""
@@ -127,9 +129,8 @@ GROUPS: dict[str, tuple[str | None, type]] = {
 
 def trait_names(cls: type) -> list[str]:
     """Return the fields of a group that a user may configure."""
-    return [
-        each.name for each in fields(cls) if each.name not in {"bubblewrap", "kernel", "data_dir"}
-    ]
+    groups = {attribute for attribute, _ in GROUPS.values()}
+    return [each.name for each in fields(cls) if each.name not in {*groups, "data_dir"}]
 
 
 def data_folder(environ: Mapping[str, str] = os.environ) -> Path:

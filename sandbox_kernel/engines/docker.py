@@ -1,0 +1,143 @@
+"""The Docker engine: isolation by a daemon, in any image with Python 3.11 or later.
+
+`docker_trial` finds out what the daemon can do, `docker_start` decides and starts, `docker_body`
+says what the daemon is told, `docker_handover` gives the runtime its door and its secret, and
+`docker_daemon` is how the daemon is spoken to: at a start and at an end, and never in between.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from sandbox_kernel.engines import incarnation
+from sandbox_kernel.engines.base import Instance, Launch, Probe, StateLayout
+from sandbox_kernel.engines.settings import DockerSettings
+from sandbox_kernel.errors import EngineError
+
+__all__ = ["DockerEngine", "DockerSettings"]
+
+_NAME = "docker"
+
+
+class DockerEngine:
+    """Starts runtimes in containers; see `sandbox_kernel.engines.base.Engine`.
+
+    Parameters
+    ----------
+    settings : DockerSettings, optional
+        What the user configured.
+    **options
+        Fields of `DockerSettings`, over `settings`.
+    """
+
+    name = _NAME
+
+    def __init__(
+        self,
+        settings: DockerSettings | None = None,
+        **options: Any,  # fields of the settings
+    ) -> None:
+        self.settings = replace(settings or DockerSettings(), **options)
+
+    def probe(self) -> Probe:
+        """Find out by trying whether this engine works here: it runs the image once."""
+        from sandbox_kernel.engines import docker_daemon as daemon  # noqa: PLC0415
+        from sandbox_kernel.engines.docker_start import host_user  # noqa: PLC0415
+        from sandbox_kernel.engines.docker_trial import find_image, try_image  # noqa: PLC0415
+
+        host = daemon.host_of(self.settings.host)
+        facts = {"daemon": host, "image": self.settings.image}
+        try:
+            with closing(daemon.connect(host)) as client:
+                image = find_image(client, host, self.settings.image)
+                found = try_image(
+                    client,
+                    host,
+                    image,
+                    user=host_user(self.settings),
+                    runtime=self.settings.runtime,
+                    python=self.settings.python,
+                )
+        except EngineError as error:
+            cause = str(error.context.get("cause", error.message))
+            return Probe(engine=_NAME, works=False, cause=cause, mend=error.hint, facts=facts)
+        facts["reached by"] = "unix socket" if found.shares_sockets else "TCP"
+        facts["limits"] = ", ".join(found.limits) or "none"
+        return Probe(engine=_NAME, works=True, facts=facts)
+
+    def start(self, launch: Launch) -> Instance:
+        """Start the runtime; returns once it has its door, where clients may connect at once.
+
+        Raises
+        ------
+        EngineUnavailableError
+            No daemon answers, there is no such image, or it cannot be used.
+        EngineStartError
+            The daemon refused the container, or the runtime ended; nothing is left behind.
+        LimitNotEnforceableError
+            A limit cannot be enforced and `accept_weaker_limits` is off.
+        NotebookFolderRefusedError
+            The notebook's folder may not be shown and `folder_required` is on, or does not exist.
+        StorageError, StorageFullError
+            The sandbox's own files cannot be written, or the daemon's.
+        """
+        from sandbox_kernel.engines import docker_daemon as daemon  # noqa: PLC0415
+        from sandbox_kernel.engines.docker_start import Start  # noqa: PLC0415
+
+        host = daemon.host_of(self.settings.host)
+        with closing(daemon.connect(host)) as client:
+            return Start(launch, self.settings, client, host).run()
+
+    def is_alive(self, instance: Instance, layout: StateLayout) -> bool:
+        """Whether the runtime of this instance still runs; the daemon is not asked.
+
+        Decided by the lock it holds, which ends with it.
+        """
+        del instance
+        return incarnation.is_locked(layout)
+
+    def stop(self, instance: Instance | None, layout: StateLayout, *, grace: float) -> None:
+        """End every process of the sandbox and remove its container.
+
+        Workspace, home, and the layers that persist are left alone.  A second call is fine.
+
+        Raises
+        ------
+        EngineUnavailableError
+            The daemon does not answer, and has something of the sandbox.
+        """
+        from sandbox_kernel.engines import docker_daemon as daemon  # noqa: PLC0415
+        from sandbox_kernel.engines.disk import empty  # noqa: PLC0415
+        from sandbox_kernel.engines.docker_start import (  # noqa: PLC0415
+            LABEL,
+            label_of,
+            remove_container,
+            remove_volumes,
+        )
+
+        data = (
+            instance.data
+            if instance is not None
+            else incarnation.read_json(incarnation.record_file(layout))
+        )
+        if not data and not layout.run.exists():
+            return
+        deadline = time.monotonic() + grace
+        while incarnation.is_locked(layout) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if data:
+            host = str(data["host"])
+            with closing(daemon.connect(host)) as client:
+                label = f"{LABEL}.state={label_of(layout)}"
+                with daemon.errors(host):
+                    found = client.containers(all=True, filters={"label": label}, quiet=True)
+                for container in found:
+                    remove_container(client, host, container["Id"])
+                remove_volumes(client, host, [str(each) for each in data.get("volumes", [])])
+        incarnation.remove_files(layout)
+        empty(layout.spool)
+        if not data.get("keep_packages", True):  # without a record, nothing is thrown away
+            empty(layout.packages)

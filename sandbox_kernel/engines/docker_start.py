@@ -1,0 +1,557 @@
+"""One start of a sandbox on the Docker engine: from what was asked for to a container."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sandbox_kernel.engines import docker_daemon as daemon
+from sandbox_kernel.engines import incarnation, recipe, runtime_code
+from sandbox_kernel.engines.base import FolderMode, Instance, Launch, Reached, StateLayout
+from sandbox_kernel.engines.disk import empty, no_upper, storage_errors, tail
+from sandbox_kernel.engines.docker_body import (
+    Bind,
+    ContainerPlan,
+    Volume,
+    create_body,
+    overlay_options,
+)
+from sandbox_kernel.engines.docker_handover import NAME, Handover
+from sandbox_kernel.engines.docker_trial import Facts, Image, find_image, try_image
+from sandbox_kernel.engines.folders import host_folders
+from sandbox_kernel.engines.limits import unmet
+from sandbox_kernel.engines.machine import has_mounts_below
+from sandbox_kernel.engines.notebook_folder import claim_layer, folder_to_show
+from sandbox_kernel.engines.settings import DockerSettings
+from sandbox_kernel.errors import (
+    EngineStartError,
+    LimitNotEnforceableError,
+    SandboxConfigurationError,
+)
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+__all__ = ["LABEL", "Start", "host_user", "label_of", "remove_container", "remove_volumes"]
+
+LABEL = "jupyter-sandbox"
+_PATIENCE = 30.0
+_EARLIER_PATIENCE = 0.5
+_SPOOL_LIMIT = 1 << 30
+_START = "/run/sandbox"
+_USER = "1000:1000"
+
+
+def label_of(layout: StateLayout) -> str:
+    """Return what names a layout among all containers of a daemon, without telling its path."""
+    path = os.path.realpath(layout.root)
+    return hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+
+
+def host_user(settings: DockerSettings) -> str:
+    """Return the user inside: as set, or ours, or an ordinary one where ours is root."""
+    if settings.user:
+        return settings.user
+    return _USER if os.geteuid() == 0 else f"{os.geteuid()}:{os.getegid()}"
+
+
+def remove_container(client: APIClient, host: str, name: str) -> None:
+    """End a container and remove it with what nobody else uses; one that is not there is fine."""
+    for _ in range(20):
+        try:
+            with daemon.errors(host, "remove a container of"):
+                client.remove_container(name, force=True, v=True)
+        except daemon.NotThereError:
+            return
+        except daemon.ConflictError:
+            # Somebody else removes it at this moment.
+            time.sleep(0.1)
+
+
+def remove_volumes(client: APIClient, host: str, names: list[str]) -> None:
+    """Remove volumes; those that are not there are fine."""
+    for name in names:
+        with contextlib.suppress(daemon.NotThereError), daemon.errors(host):
+            client.remove_volume(name)
+
+
+@dataclass
+class _Shown:
+    """How the notebook's folder appears."""
+
+    how: str
+    cwd: str = recipe.WORKSPACE
+    bind: Bind | None = None
+    volume: Volume | None = None
+
+
+class Start:
+    """The steps of a start, over what they share."""
+
+    def __init__(
+        self, launch: Launch, settings: DockerSettings, client: APIClient, host: str
+    ) -> None:
+        self.launch = launch
+        self.spec = launch.spec
+        self.layout = launch.layout
+        self.settings = settings
+        self.client = client
+        self.host = host
+        self.label = label_of(launch.layout)
+        self.name = f"jupyter-sandbox-{launch.sandbox_id[:32]}-{self.label}"
+        self.user = host_user(settings)
+        self.uid, _, gid = self.user.partition(":")
+        self.gid = gid or self.uid
+        self.notices: list[str] = []
+
+    def run(self) -> Instance:
+        """Start the sandbox, or leave nothing behind; see `DockerEngine.start`."""
+        self._await_earlier_end()
+        host = host_folders(
+            (
+                str(self.layout.root),
+                os.path.dirname(runtime_code.cache_folder()),
+                *self.settings.private_folders,
+            )
+        )
+        folder = folder_to_show(self.spec, host, self.notices)
+        image = find_image(self.client, self.host, self.settings.image)
+        facts = try_image(
+            self.client,
+            self.host,
+            image,
+            user=self.user,
+            runtime=self.settings.runtime,
+            python=self.settings.python,
+        )
+        reached = self._limits(facts)
+        self._make_folders()
+        shown = self._shown(folder, facts)
+        try:
+            try:
+                return self._attempt(image, facts, shown, reached)
+            except daemon.RefusedError as error:
+                if shown.volume is None or "mount" not in str(error):
+                    raise
+                self._forget(shown)
+                assert folder is not None  # noqa: S101  it is shown
+                shown = self._plain(folder, str(error).strip().rstrip("."))
+                return self._attempt(image, facts, shown, reached)
+        except (daemon.RefusedError, daemon.NotThereError, daemon.ConflictError) as error:
+            self._clean_up(shown)
+            raise daemon.start_error(self.launch.sandbox_id, error) from error
+        except BaseException:
+            self._clean_up(shown)
+            raise
+
+    def _await_earlier_end(self) -> None:
+        """Leave a container that runs alone: what follows takes its files over."""
+        deadline = time.monotonic() + _EARLIER_PATIENCE
+        while incarnation.is_locked(self.layout):
+            if time.monotonic() > deadline:
+                raise self._failed("an earlier container of it still runs")
+            time.sleep(0.005)
+
+    def _failed(self, reason: str) -> EngineStartError:
+        return EngineStartError(
+            daemon.ENGINE, self.launch.sandbox_id, reason, tail(self.layout.log)
+        )
+
+    # Limits ---------------------------------------------------------------------------------
+
+    def _limits(self, facts: Facts) -> dict[str, str]:
+        asked = self.spec.limits
+        reached = dict.fromkeys(("memory_bytes", "cpus", "processes", "file_bytes"), Reached.ABSENT)
+        for name in facts.limits:
+            if getattr(asked, name) is not None:
+                reached[name] = Reached.HARD
+        if asked.file_bytes is not None:
+            reached["file_bytes"] = Reached.HARD
+        lacking = unmet(asked, reached)
+        if lacking is not None and not self.spec.accept_weaker_limits:
+            raise LimitNotEnforceableError(
+                lacking,
+                daemon.ENGINE,
+                reached[lacking].value,
+                "in a trial its containers did not have it (see 'jupyter sandbox doctor')",
+            )
+        return {name: how_far.value for name, how_far in reached.items()}
+
+    # Folders on the host --------------------------------------------------------------------
+
+    def _make_folders(self) -> None:
+        layout = self.layout
+        for path in (layout.root, layout.run):
+            with storage_errors(path, "create"):
+                os.makedirs(path, mode=0o700, exist_ok=True)
+        for path in (layout.workspace, layout.home, layout.spool, layout.packages / "user"):
+            with storage_errors(path, "create"):
+                os.makedirs(path, mode=0o700, exist_ok=True)
+                self._give_to_user(path)
+        empty(layout.spool)
+        if not self.spec.keep_packages:
+            empty(layout.packages / "user")
+
+    def _give_to_user(self, path: Path) -> None:
+        if os.geteuid() == 0:
+            os.chown(path, int(self.uid), int(self.gid), follow_symlinks=False)
+
+    # The notebook's folder ------------------------------------------------------------------
+
+    def _shown(self, folder: str | None, facts: Facts) -> _Shown:
+        if folder is None:
+            return _Shown(how="not shown")
+        if not facts.shares_files:
+            self.notices.append(
+                f"Folder {folder} is not shown, since the Docker engine does not see this"
+                f" machine's files. Use {recipe.WORKSPACE} instead."
+            )
+            return _Shown(how="not shown")
+        real = os.path.realpath(folder)
+        mode = self.spec.folder_mode
+        if mode is FolderMode.WRITE:
+            self._warn_of_owner(folder, real)
+            bind = Bind(source=real, dest=folder, read_only=False)
+            return _Shown(how="writable", cwd=folder, bind=bind)
+        if mode is FolderMode.READ:
+            return self._read_only(folder, real)
+        reason = no_upper(self.layout.root) or claim_layer(self.layout, real, uid=int(self.uid))
+        options = overlay_options(
+            real, upper=str(self.layout.folder / "upper"), work=str(self.layout.folder / "work")
+        )
+        if not reason and options is None:
+            reason = "its path has signs that a layer's cannot have"
+        if reason:
+            return self._plain(folder, reason)
+        self._warn_of_owner(folder, real)
+        volume = Volume(name=f"{self.name}-folder", dest=folder, options=options)
+        how = "writable layer, host files unchanged"
+        return _Shown(how=how, cwd=folder, volume=volume)
+
+    def _read_only(self, folder: str, real: str) -> _Shown:
+        """Show it so that programs inside reach no socket, pipe or lock of the host in it."""
+        nothing = self.layout.root / "empty"
+        with storage_errors(nothing, "create"):
+            os.makedirs(nothing, mode=0o700, exist_ok=True)
+        options = overlay_options(real, nothing=str(nothing))
+        if options is None or has_mounts_below(real):
+            return self._bound(folder, real)
+        volume = Volume(name=f"{self.name}-folder", dest=folder, options=options, read_only=True)
+        return _Shown(how="read-only", cwd=folder, volume=volume)
+
+    def _plain(self, folder: str, reason: str) -> _Shown:
+        """Fall back to what always works, and say so."""
+        if self.spec.folder_mode is FolderMode.OVERLAY:
+            self.notices.append(
+                f"Folder {folder} is shown read-only, since no writable layer can be put over it:"
+                f" {reason}. Write to {recipe.WORKSPACE} instead."
+            )
+        return self._bound(folder, os.path.realpath(folder))
+
+    def _bound(self, folder: str, real: str) -> _Shown:
+        self.notices.append(
+            f"Programs inside can talk to programs of the host by sockets, pipes and locks in"
+            f" {folder}."
+        )
+        how = "read-only, with the host's sockets and pipes"
+        return _Shown(how=how, cwd=folder, bind=Bind(source=real, dest=folder))
+
+    def _warn_of_owner(self, folder: str, real: str) -> None:
+        if os.stat(real).st_uid != int(self.uid):
+            self.notices.append(
+                f"Files in {folder} belong to another user than {self.uid}, as whom programs run"
+                " inside; they change what its permissions allow. See DockerEngine.user."
+            )
+
+    # The container --------------------------------------------------------------------------
+
+    def _attempt(
+        self, image: Image, facts: Facts, shown: _Shown, reached: Mapping[str, str]
+    ) -> Instance:
+        config = {
+            "sandbox_id": self.launch.sandbox_id,
+            "token": self.launch.token,
+            "sleep_after": self.spec.sleep_after,
+            "keep_alive": self.spec.keep_alive,
+            "cwd": shown.cwd,
+            "env": self._env(image, facts),
+            "spool_dir": recipe.SPOOL,
+            "spool_limit": _SPOOL_LIMIT,
+            "rlimits": {"fsize": self.spec.limits.file_bytes}
+            if self.spec.limits.file_bytes
+            else {},
+            "python": "",
+            "memory_events": facts.events or None,
+        }
+        record: dict[str, Any] = {
+            "host": self.host,
+            "name": self.name,
+            "image": self.settings.image,
+            "image_id": image.id,
+            "keep_packages": self.spec.keep_packages,
+            "notebook_folder": shown.cwd if shown.cwd != recipe.WORKSPACE else None,
+            "volumes": [shown.volume.name] if shown.volume is not None else [],
+        }
+        with storage_errors(self.layout.run, "write to"):
+            incarnation.record_file(self.layout).write_text(json.dumps(record))
+        with contextlib.ExitStack() as stack:
+            lock = stack.enter_context(_locked(self))
+            listener = stack.enter_context(_listening(self.layout.socket))
+            log = stack.enter_context(_log(self.layout.log))
+            handover = stack.enter_context(Handover(self.layout.run / "start"))
+            plan = self._plan(image, facts, shown, handover)
+            container = self._created(create_body(plan))
+            with daemon.errors(self.host, "start a container on"):
+                self.client.start(container)
+            out = stack.enter_context(_config_pipe({**config, "listen": {"fd": 21}, "lock_fd": 22}))
+            pid = handover.give(
+                [out, listener.fileno(), lock, log],
+                timeout=_PATIENCE,
+                has_ended=lambda: self._has_ended(container),
+            )
+            if pid is None:
+                self._keep_log(container, log)
+                raise self._failed("its runtime ended before it answered")
+        return Instance(
+            engine=daemon.ENGINE,
+            socket=str(self.layout.socket),
+            data=record | {"container": container, "pid": pid},
+            isolation=self._isolation(shown),
+            limits=dict(reached),
+            notices=self.notices,
+        )
+
+    def _plan(self, image: Image, facts: Facts, shown: _Shown, handover: Handover) -> ContainerPlan:
+        layout, settings = self.layout, self.settings
+        code = runtime_code.prepare(otherwise=str(layout.root / "code"))
+        binds = [
+            Bind(source=str(layout.workspace), dest=recipe.WORKSPACE, read_only=False),
+            Bind(source=str(layout.home), dest=recipe.HOME, read_only=False),
+            Bind(source=str(layout.spool), dest=recipe.SPOOL, read_only=False),
+            Bind(source=str(layout.packages / "user"), dest=recipe.PACKAGES, read_only=False),
+            Bind(source=str(handover.folder), dest=_START),
+            *(Bind(source=os.path.realpath(path), dest=path) for path in settings.extra_paths),
+        ]
+        if image.labels.get(f"{LABEL}.runtime") != _digest_of(code):
+            binds.append(Bind(source=code, dest=recipe.CODE))
+        if image.labels.get(f"{LABEL}.user") != self.user:
+            binds += self._user_files(facts)
+        if shown.bind is not None:
+            binds.append(shown.bind)
+        return ContainerPlan(
+            image=image.id,
+            command=(
+                *(settings.python, "-I", "-S", f"{recipe.CODE}/sandbox_runtime/container_main.py"),
+                f"{_START}/{NAME}",
+            ),
+            hostname=self.launch.sandbox_id,
+            user=self.user,
+            cwd=recipe.WORKSPACE,
+            network="bridge" if self.spec.network else "none",
+            binds=tuple(binds),
+            volumes=(shown.volume,) if shown.volume is not None else (),
+            labels={
+                LABEL: "sandbox",
+                f"{LABEL}.id": self.launch.sandbox_id,
+                f"{LABEL}.lifetime": self.launch.lifetime,
+                f"{LABEL}.state": self.label,
+            },
+            limits=self.spec.limits,
+            tmp_bytes=settings.tmp_bytes,
+            read_only=settings.read_only,
+            runtime=settings.runtime,
+        )
+
+    def _user_files(self, facts: Facts) -> list[Bind]:
+        """Give the user a name where the image does not know it."""
+        files = {
+            "passwd": (
+                "root:x:0:0:root:/root:/bin/sh\n"
+                f"user:x:{self.uid}:{self.gid}:user:{recipe.HOME}:{facts.shell}\n"
+                "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+            ),
+            "group": f"root:x:0:\nuser:x:{self.gid}:\nnogroup:x:65534:\n",
+        }
+        binds = []
+        for name, text in files.items():
+            path = self.layout.run / name
+            with storage_errors(path, "write"):
+                path.write_text(text, encoding="ascii")
+                path.chmod(0o644)
+            binds.append(Bind(source=str(path), dest=f"/etc/{name}"))
+        return binds
+
+    def _env(self, image: Image, facts: Facts) -> dict[str, str]:
+        """Return the environment of every program: the image's, and ours; nothing of the host's."""
+        site = f"{recipe.PACKAGES}/site"
+        inherited = image.env.get(
+            "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        )
+        return {
+            "LANG": "C.UTF-8",
+            **image.env,
+            "HOME": recipe.HOME,
+            "USER": "user",
+            "LOGNAME": "user",
+            "SHELL": facts.shell,
+            "TERM": "xterm-256color",
+            "SANDBOX_ID": self.launch.sandbox_id,
+            # The image's own Python may be root's, or be claimed by its distribution.
+            "PIP_TARGET": site,
+            "PIP_BREAK_SYSTEM_PACKAGES": "1",
+            "PYTHONPATH": site,
+            "PATH": f"{site}/bin:{recipe.HOME}/.local/bin:{inherited}",
+            **self.spec.env,
+        }
+
+    def _created(self, body: dict[str, Any]) -> str:
+        """Create the container; one that an earlier start left under its name goes first."""
+        for attempt in (1, 2):
+            try:
+                with daemon.errors(self.host, "create a container on"):
+                    return str(self.client.create_container_from_config(body, self.name)["Id"])
+            except daemon.ConflictError as error:
+                if attempt == 2 or not self._is_left_over():
+                    raise self._failed(
+                        f"another container has the name {self.name!r} ({error})"
+                    ) from error
+                remove_container(self.client, self.host, self.name)
+        raise AssertionError
+
+    def _is_left_over(self) -> bool:
+        """Whether the container of our name is ours: the lock is held by us, so it runs no more."""
+        try:
+            with daemon.errors(self.host):
+                found = self.client.inspect_container(self.name)
+        except daemon.NotThereError:
+            return True
+        return bool(found["Config"]["Labels"].get(f"{LABEL}.state") == self.label)
+
+    def _has_ended(self, container: str) -> bool:
+        try:
+            with daemon.errors(self.host):
+                return not self.client.inspect_container(container)["State"]["Running"]
+        except daemon.NotThereError:
+            return True
+
+    def _keep_log(self, container: str, log: int) -> None:
+        """Keep what the container said before it had our log."""
+        with contextlib.suppress(daemon.NotThereError, OSError), daemon.errors(self.host):
+            os.write(log, self.client.logs(container, stdout=True, stderr=True, tail=20))
+
+    def _forget(self, shown: _Shown) -> None:
+        remove_container(self.client, self.host, self.name)
+        if shown.volume is not None:
+            remove_volumes(self.client, self.host, [shown.volume.name])
+
+    def _clean_up(self, shown: _Shown) -> None:
+        with contextlib.suppress(Exception):  # what failed first is what is told
+            self._forget(shown)
+        if not incarnation.is_locked(self.layout):
+            incarnation.remove_files(self.layout)
+
+    def _isolation(self, shown: _Shown) -> dict[str, str]:
+        return {
+            "namespaces": "process, mount, IPC, name"
+            + ("" if self.spec.network else ", network without a way out"),
+            "network": "the engine's bridge" if self.spec.network else "off",
+            "privileges": "none, and none to be had",
+            "user": self.user,
+            "system calls": "the engine's default filter",
+            "runtime": self.settings.runtime or "the engine's default",
+            "container's own files": "read-only" if self.settings.read_only else "writable",
+            "notebook folder": shown.how,
+        }
+
+
+def _digest_of(code: str) -> str:
+    try:
+        return Path(code, runtime_code.DIGEST).read_text(encoding="ascii")
+    except OSError:
+        return ""
+
+
+@contextlib.contextmanager
+def _locked(start: Start) -> Iterator[int]:
+    """Hold the lock that the runtime will hold: ours is given up once it has a copy of it."""
+    path = start.layout.lock
+    with storage_errors(path, "open"):
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        deadline = time.monotonic() + _EARLIER_PATIENCE
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                # Whoever asks whether the sandbox lives holds it for an instant, too.
+                if time.monotonic() > deadline:
+                    raise start._failed("an earlier container of it still runs") from error  # noqa: SLF001
+                time.sleep(0.001)
+            else:
+                break
+        yield lock
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def _listening(path: Path) -> Iterator[socket.socket]:
+    with (
+        storage_errors(path, "listen on"),
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as listener,
+    ):
+        path.unlink(missing_ok=True)
+        folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            listener.bind(f"/proc/self/fd/{folder}/{path.name}")
+        finally:
+            os.close(folder)
+        path.chmod(0o600)
+        listener.listen(128)
+        yield listener
+
+
+@contextlib.contextmanager
+def _log(path: Path) -> Iterator[int]:
+    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    with storage_errors(path, "open"):
+        log = os.open(path, flags, 0o600)
+    try:
+        yield log
+    finally:
+        os.close(log)
+
+
+@contextlib.contextmanager
+def _config_pipe(config: Mapping[str, object]) -> Iterator[int]:
+    """Yield the end of a pipe that holds the configuration; what is read from it is gone."""
+    content = recipe.runtime_config(config)
+    out, into = os.pipe()
+    try:
+        try:
+            capacity = fcntl.fcntl(into, fcntl.F_GETPIPE_SZ)
+            if capacity < len(content):
+                with contextlib.suppress(OSError):
+                    capacity = fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, len(content))
+            if len(content) > capacity:
+                raise SandboxConfigurationError(
+                    f"The environment of the sandbox is too large ({len(content)} bytes).",
+                    hint=f"Keep what 'env' adds below {capacity} bytes in all.",
+                )
+            view = memoryview(content)
+            while view:
+                view = view[os.write(into, view) :]
+        finally:
+            os.close(into)
+        yield out
+    finally:
+        os.close(out)
