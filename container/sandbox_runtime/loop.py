@@ -134,8 +134,9 @@ class Loop:
         """Serve until `stop`."""
         self._running = True
         poll, callbacks = self._epoll.poll, self._callbacks
+        patience = self._run_timers()
         while self._running:
-            for fd, events in poll(self._patience()):
+            for fd, events in poll(patience):
                 callback = callbacks.get(fd)
                 if callback is not None:
                     try:
@@ -147,24 +148,27 @@ class Loop:
                 due, self._soon = self._soon, []
                 for each in due:
                     self._call(each)
-            if self._timers:
-                self._run_timers(time.monotonic())
+            patience = self._run_timers()
 
-    def _patience(self) -> float | None:
-        if self._soon:
-            return 0
-        while self._timers and self._timers[0].callback is None:
-            heapq.heappop(self._timers)
+    def _run_timers(self) -> float | None:
+        """Call what is due, and return how long to wait for descriptors at most."""
         if not self._timers:
-            return None
-        # epoll counts in milliseconds; rounding up keeps the loop from spinning before a deadline.
-        return min(max(0.0, self._timers[0].when - time.monotonic() + 0.0005), _LONGEST_WAIT)
-
-    def _run_timers(self, now: float) -> None:
-        while self._timers and self._timers[0].when <= now:
-            callback = heapq.heappop(self._timers).callback
-            if callback is not None:
-                self._call(callback)
+            return 0 if self._soon else None
+        now = time.monotonic()
+        while self._timers:
+            first = self._timers[0]
+            if first.callback is None:
+                heapq.heappop(self._timers)
+            elif first.when <= now:
+                heapq.heappop(self._timers)
+                self._call(first.callback)
+            elif self._soon:
+                return 0
+            else:
+                # epoll counts in milliseconds; rounding up keeps the loop from spinning before a
+                # deadline.
+                return min(first.when - now + 0.0005, _LONGEST_WAIT)
+        return 0 if self._soon else None
 
     def _call(self, callback: Callable[[], object]) -> None:
         try:

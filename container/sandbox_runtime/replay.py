@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from sandbox_runtime.kept_output import KeptOutput
 from sandbox_runtime.screen import SCROLLBACK, Screen
 from sandbox_runtime.screen_boundaries import Boundaries
 from sandbox_runtime.screen_line import Look
@@ -24,7 +25,9 @@ _TRIM = 256 << 10
 _C1 = re.compile(rb"\xc2[\x80-\x9f]")
 _PLAIN = b"mK"  # finals of sequences that leave it to the text to move the rows
 _NOT_PLAIN = re.compile(rb"\x1b(?!\[[0-9;:]*[mK]|\(B)")
+_NOT_COLOURED = re.compile(rb"\x1b(?!\[[0-9;:]*[mK])")
 _SPARSE = 32  # bytes for each sequence, on average, from which on looking at each is cheaper
+_SAMPLE = 2048  # bytes that show how many sequences there are
 _FRAME = b"mKHfABCDGdJX"  # finals of sequences whose effect ends when the screen is cleared
 _CLEARS = (b"\x1b[H\x1b[2J", b"\x1b[2J\x1b[H", b"\x1b[H\x1b[J")
 _RENDITION = re.compile(rb"\x1b\[([0-9;:]*)m")
@@ -116,18 +119,18 @@ class TerminalLog:
     def __init__(self, cols: int, rows: int, size: int = 1 << 20) -> None:
         self._size = size
         self._screen = Screen(cols, rows)
-        self._buffer = bytearray()
-        self._base = 0  # offset of the buffer's first byte
+        self._kept = KeptOutput()
         self._drawn = 0  # offset up to which the screen has been drawn
         self._plain = 0  # offset from which on all is plain, up to `_judged`
         self._judged = 0
-        self._tail = Boundaries()  # at `_base`
+        self._ascii_set = 0  # offset after which the ASCII set is not chosen, up to `_judged`
+        self._tail = Boundaries()  # at the first byte kept
         self._head = Boundaries()  # at the end
 
     @property
     def start(self) -> int:
         """The oldest offset kept."""
-        return max(self._base, self.end - self._size)
+        return max(self._kept.start, self.end - self._size)
 
     @property
     def end(self) -> int:
@@ -171,20 +174,20 @@ class TerminalLog:
         """
         if not self.start <= offset <= self.end:
             raise ValueError(f"offset {offset} outside {self.start} to {self.end}")
-        at = offset - self._base
-        return bytes(self._buffer[at : at + size])
+        return self._kept.read(offset, min(offset + size, self.end))
 
     def feed(self, data: bytes) -> None:
         """Append output."""
         if not data:
             return
-        self._buffer += data
+        # Pieces end where nothing is split, so that each can be looked at by itself.
+        self._kept.append(data, self._head.safe)
         self._head.feed(data)
         self._note_plain()
         pending = self.end - self._drawn
         if pending > _MOST_PENDING:
             self._relieve(pending)
-        if self._base + _TRIM < self.end - self._size:
+        if self._kept.start + _TRIM < self.end - self._size:
             self._trim()
 
     def resize(self, cols: int, rows: int) -> None:
@@ -197,7 +200,7 @@ class TerminalLog:
         if not self.start <= offset <= self.end:
             return False
         probe = self._tail.copy()
-        probe.feed(bytes(self._buffer[: offset - self._base]))
+        probe.feed(self._kept.read(self._kept.start, offset))
         return probe.safe == offset
 
     def replay(self, since: int | None) -> Replay:
@@ -217,7 +220,7 @@ class TerminalLog:
             if since > self.end:
                 raise ValueError(f"offset {since} after the end {self.end}")
             if since <= self.safe_end and self.is_safe(since):
-                data = bytes(self._buffer[since - self._base : self.safe_end - self._base])
+                data = self._kept.read(since, self.safe_end)
                 return Replay("exact", data, since + len(data), truncated=False)
         offset = self._draw()
         data = serialize(self._screen, LARGEST_SCREEN)
@@ -235,8 +238,13 @@ class TerminalLog:
         if safe <= begin:
             return
         self._judged = safe
-        if not _is_plain(bytes(self._buffer[begin - self._base : safe - self._base])):
-            self._plain = safe
+        for piece in self._kept.pieces(begin, safe):
+            if _is_coloured(piece):
+                continue
+            if _is_plain(piece):
+                self._ascii_set = safe
+            else:
+                self._plain = safe
 
     def _relieve(self, pending: int) -> None:
         """Draw what waits, or forget it where it will never be seen."""
@@ -255,7 +263,7 @@ class TerminalLog:
         to = self.safe_end
         if to > self._drawn:
             self._skip(to)
-            self._screen.feed(bytes(self._buffer[self._drawn - self._base : to - self._base]))
+            self._screen.feed(self._kept.read(self._drawn, to))
             self._drawn = to
         return to
 
@@ -267,43 +275,30 @@ class TerminalLog:
         if to - plain_from < keep:
             return
         if plain_from > self._drawn:
-            self._screen.feed(
-                bytes(self._buffer[self._drawn - self._base : plain_from - self._base])
-            )
+            self._screen.feed(self._kept.read(self._drawn, plain_from))
             self._drawn = plain_from
         page = screen.page
         if (page.top, page.bottom) != (0, screen.rows - 1):
             return
-        buffer = self._buffer
-        first, stop = plain_from - self._base, to - self._base
-        at = stop
-        for _ in range(keep + 1):
-            at = buffer.rfind(b"\n", first, at)
-            if at < 0:
-                return
-        at = buffer.rfind(b"\r\n", first, at) + 2
-        below = first
-        for _ in range(screen.rows):
-            below = buffer.find(b"\n", below, at) + 1
-            if not below:
-                return  # the cursor may not have come to the last row
+        skipped = _without_last_rows(self._kept.pieces(plain_from, to), keep)
+        if not _has_rows(skipped, screen.rows):
+            return  # the cursor may not have come to the last row
         look: Look = (*screen.pen[:3], screen.extra)
         ascii_first_set = False
-        if buffer.find(b"\x1b", first, at) >= 0:
-            with memoryview(buffer) as view:
-                skipped = bytes(view[first:at])
-            ascii_first_set = b"\x1b(B" in skipped
+        if any(b"\x1b" in piece for piece in skipped):
+            ascii_first_set = self._ascii_set > plain_from and any(
+                b"\x1b(B" in piece for piece in skipped
+            )
             look = _look_after(look, skipped)
         screen.forget(look, ascii_first_set=ascii_first_set)
-        self._drawn = self._base + at
+        self._drawn = plain_from + sum(map(len, skipped))
 
     def _skip_frames(self) -> None:
         """Leave out what a full-screen program drew before it last cleared the screen."""
         screen = self._screen
         if not screen.is_alternate or screen.modes.origin:
             return
-        with memoryview(self._buffer) as view:
-            waiting = bytes(view[self._drawn - self._base : self.safe_end - self._base])
+        waiting = self._kept.read(self._drawn, self.safe_end)
         cleared = max(map(waiting.rfind, _CLEARS))
         if cleared <= 0:
             return
@@ -314,7 +309,7 @@ class TerminalLog:
         if shown or hidden:
             is_shown = skipped.rfind(b"\x1b[?25h") > skipped.rfind(b"\x1b[?25l")
             screen.modes.cursor_visible = is_shown
-        look = _look_after((*screen.pen[:3], screen.extra), skipped)
+        look = _look_after((*screen.pen[:3], screen.extra), [skipped])
         screen.overlook(look, ascii_first_set=b"\x1b(B" in skipped)
         self._drawn += cleared
 
@@ -322,18 +317,57 @@ class TerminalLog:
         """Forget bytes that are beyond the size, and drawn."""
         if self._drawn < self.end - self._size:
             self._draw()
-        cut = min(self.end - self._size, self._drawn) - self._base
-        if cut > 0:
-            self._tail.feed(bytes(self._buffer[:cut]))
-            del self._buffer[:cut]
-            self._base += cut
+        for piece in self._kept.forget(min(self.end - self._size, self._drawn)):
+            self._tail.feed(piece)
+
+
+def _without_last_rows(pieces: list[bytes], count: int) -> list[bytes]:
+    """Return what comes before the last `count` lines, and some of those before; [] if nothing."""
+    left, number, at = count + 1, len(pieces), 0
+    while left and number:
+        number -= 1
+        piece = pieces[number]
+        at = len(piece)
+        while left and (at := piece.rfind(b"\n", 0, at)) >= 0:
+            left -= 1
+    if left:
+        return []
+    # Where a line begins in the first column.
+    before = [*pieces[:number], pieces[number][:at]]
+    while before:
+        last = before.pop()
+        stop = last.rfind(b"\r\n") + 2
+        if stop > 1:
+            return [*before, last[:stop]]
+    return []
+
+
+def _has_rows(pieces: list[bytes], count: int) -> bool:
+    """Whether there are so many ends of lines."""
+    for piece in pieces:
+        at = 0
+        while count and (at := piece.find(b"\n", at) + 1):
+            count -= 1
+    return not count
+
+
+def _is_coloured(data: bytes) -> bool:
+    """Whether there is nothing but text, and what colours and erases it: nearly all output."""
+    if _is_dense(data):
+        return b"\x1b(" not in data and _has_only(data, _PLAIN)
+    return not _shifts(data) and _NOT_COLOURED.search(data) is None
 
 
 def _is_plain(data: bytes) -> bool:
     """Whether a flood of this may be forgotten once it has left the scrollback."""
-    if data.count(b"\x1b") * _SPARSE > len(data):
+    if _is_dense(data):
         return _has_only(data, _PLAIN)
     return not _shifts(data) and _NOT_PLAIN.search(data) is None
+
+
+def _is_dense(data: bytes) -> bool:
+    sample = min(_SAMPLE, len(data))
+    return data.count(b"\x1b", 0, sample) * _SPARSE > sample
 
 
 def _shifts(data: bytes) -> bool:
@@ -357,9 +391,15 @@ def _has_only(data: bytes, finals: bytes, others: int = 0) -> bool:
     return known + data.count(b"\x1b(B") + others == bare.count(b"\x1b")
 
 
-def _look_after(look: Look, data: bytes) -> Look:
-    """Return the look that the colours in a piece of output lead to."""
-    reset = max(data.rfind(b"\x1b[m"), data.rfind(b"\x1b[0m"), 0)
-    for sequence in _RENDITION.finditer(data, reset):
-        look = rendition(look, sequence[1].decode())
+def _look_after(look: Look, pieces: list[bytes]) -> Look:
+    """Return the look that the colours in pieces of output lead to."""
+    number, reset = len(pieces), -1
+    while number and reset < 0:
+        number -= 1
+        reset = pieces[number].rfind(b"\x1b[0m")
+        reset = max(reset, pieces[number].rfind(b"\x1b[m", reset + 1))
+    for piece in pieces[number:]:
+        for sequence in _RENDITION.finditer(piece, max(reset, 0)):
+            look = rendition(look, sequence[1].decode())
+        reset = 0
     return look

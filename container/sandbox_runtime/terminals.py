@@ -79,7 +79,7 @@ LEAST_BUFFER = 4 << 10
 SMALL = 1 << 10
 """Bytes up to which output goes to the viewers at once, if nothing waits."""
 
-JOINED = 32 << 10
+JOINED = 64 << 10
 """Bytes that waiting output is joined up to."""
 
 JOIN_TIME = 0.002
@@ -154,6 +154,7 @@ class Terminal:
         self._joining_size = 0
         self._unlogged: list[bytes] = []  # output that is not in the log yet, up to `end`
         self._join_timer: Timer | None = None
+        self._join_by = 0.0
         self._hold_timer: Timer | None = None
         self._held_from = 0  # what the timer waits for the rest of
         self._stall_timer: Timer | None = None
@@ -223,10 +224,8 @@ class Terminal:
     def _ready(self, events: int) -> None:
         if events & WRITE and self._input is not None:
             self._input.pump()
-        if self._is_reading and self._master >= 0:
-            self._read()
-
-    def _read(self) -> None:
+        if not self._is_reading or self._master < 0:
+            return
         try:
             data = os.read(self._master, _CHUNK)
         except BlockingIOError:
@@ -237,18 +236,28 @@ class Terminal:
             self._hung_up()
             return
         self._heard = True
-        self._joining.append(data)
-        self._joining_size += len(data)
-        if self._joining_size >= JOINED or (len(data) < SMALL and len(self._joining) == 1):
+        joining = self._joining
+        joining.append(data)
+        size = self._joining_size = self._joining_size + len(data)
+        if size >= JOINED or (size < SMALL and len(joining) == 1):
             self._offer()
-        elif self._join_timer is None:
-            self._join_timer = self.table.loop.call_later(JOIN_TIME, self._offer)
+        elif len(joining) == 1:
+            self._join_by = time.monotonic() + JOIN_TIME
+            if self._join_timer is None:
+                self._join_timer = self.table.loop.call_at(self._join_by, self._join_is_due)
+
+    def _join_is_due(self) -> None:
+        """Offer what has waited long enough; the timer of an earlier piece is too early for it."""
+        self._join_timer = None
+        if self._joining:
+            loop = self.table.loop
+            if time.monotonic() < self._join_by:
+                self._join_timer = loop.call_at(self._join_by, self._join_is_due)
+            else:
+                self._offer()
 
     def _offer(self) -> None:
         """Let the readers have what was joined, up to where it is cut."""
-        if self._join_timer is not None:
-            self._join_timer.cancel()
-            self._join_timer = None
         pieces, self._joining, self._joining_size = self._joining, [], 0
         if pieces:
             parted = self._cutter.parted

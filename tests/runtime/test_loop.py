@@ -137,3 +137,28 @@ def test_signals_arrive_as_calls(loop: Loop) -> None:
     loop.run()
 
     assert time.monotonic() - began < 5
+
+
+def test_a_timer_that_stops_the_loop_ends_it(loop: Loop) -> None:
+    """Who stops it from a timer does not wait for the next event."""
+    loop.call_later(0.01, loop.stop)
+    started = time.monotonic()
+    loop.run()
+
+    assert time.monotonic() - started < 5
+
+
+def test_a_timer_that_sets_itself_again_lets_others_come(loop: Loop) -> None:
+    """What is due at once, again and again, takes its turn with the descriptors."""
+    reader, writer = os.pipe()
+    loop.add(reader, READ, lambda _events: loop.stop())
+
+    def again() -> None:
+        loop.call_later(0, again)
+
+    again()
+    os.write(writer, b"x")
+    loop.run()
+    loop.remove(reader)
+    os.close(reader)
+    os.close(writer)
