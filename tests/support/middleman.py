@@ -121,6 +121,9 @@ class Middleman:
         with self._lock:
             self._open.update(ends)
         try:
+            for end in ends:
+                if end.family == socket.AF_INET:
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             yield
         finally:
             with self._lock:
