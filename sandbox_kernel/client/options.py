@@ -17,6 +17,7 @@ __all__ = ["SandboxOptions", "parse_duration", "spec_changes"]
 class SandboxOptions(TypedDict, total=False):
     """What may differ from the settings; each name is a field of `SandboxSpec`."""
 
+    engine: str
     network: bool
     notebook_folder: str | os.PathLike[str] | None
     folder_mode: FolderMode | str

@@ -83,6 +83,8 @@ class SandboxSpec:
 
     Parameters
     ----------
+    engine : str, optional
+        The engine to use, by name or ``module:Class``; None is the one of the settings.
     network : bool
         Whether programs reach the network; off by default.
     notebook_folder : Path, optional
@@ -111,6 +113,7 @@ class SandboxSpec:
         Never sleep, whatever `sleep_after` says.
     """
 
+    engine: str | None = None
     network: bool = False
     notebook_folder: Path | None = None
     folder_mode: FolderMode = FolderMode.OVERLAY

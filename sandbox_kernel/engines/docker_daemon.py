@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +80,7 @@ def connect(host: str) -> APIClient:
     EngineUnavailableError
         Nobody answers there, or the ``docker`` package is not installed.
     """
+    _knock(host)
     try:
         import docker  # noqa: PLC0415  70 ms
     except ImportError as error:
@@ -92,6 +94,18 @@ def connect(host: str) -> APIClient:
         tls = docker.utils.kwargs_from_env().get("tls", False)
     with errors(host):
         return docker.APIClient(base_url=host, version="auto", timeout=_TIMEOUT, tls=tls)
+
+
+def _knock(host: str) -> None:
+    """Find out quickly that nobody is there; the package would leave a socket open as well."""
+    path = host.removeprefix("http+").removeprefix("unix://")
+    if not path.startswith("/") or path == host:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as client:
+        try:
+            client.connect(path)
+        except OSError as error:
+            raise _unavailable(host, error) from error
 
 
 @contextlib.contextmanager

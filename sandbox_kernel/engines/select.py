@@ -52,13 +52,7 @@ def engine_for(setting: str, options: Mapping[str, Mapping[str, Any]] | None = N
         return load_engine(setting, options.get(setting, {}))
     refusals: list[Probe] = []
     for name in _CANDIDATES:
-        try:
-            engine = load_engine(name, options.get(name, {}))
-        except SandboxConfigurationError as error:
-            refusals.append(Probe(engine=name, works=False, cause="it is not installed"))
-            if name in OWN:
-                raise error from None
-            continue
+        engine = load_engine(name, options.get(name, {}))
         if _passed_before(engine):
             return engine
         probe = engine.probe()

@@ -306,7 +306,7 @@ class Manager:
             sandbox_id=sandbox_id,
             lifetime=new_lifetime(),
             state=advance(State.ABSENT, Event.CREATE),
-            engine=self.settings.engine,
+            engine=wanted.spec.engine or self.settings.engine,
             spec=wanted.spec,
             chosen=wanted.chosen,
             ephemeral=ephemeral,
@@ -317,9 +317,10 @@ class Manager:
         )
 
     def _started(self, entry: Entry, *, is_new: bool) -> Entry:
-        engine = self._engine(self.settings.engine)
+        asked = entry.spec.engine or self.settings.engine
+        engine = self._engine(asked)
         # Under "auto" the engine found is what the sandbox has to be ended with.
-        name = engine.name if self.settings.engine == "auto" else self.settings.engine
+        name = engine.name if asked == "auto" else asked
         layout = self._layout(entry.lifetime)
         starting = replace(
             entry,
@@ -578,6 +579,7 @@ class Manager:
 
     def _running(self, entry: Entry, wanted: SandboxSpec, *, started: bool) -> Running:
         assert entry.instance is not None  # noqa: S101  callers pass entries that run
+        runs_with = replace(entry.spec, engine=entry.engine)
         return Running(
             sandbox_id=entry.sandbox_id,
             lifetime=entry.lifetime,
@@ -586,7 +588,7 @@ class Manager:
             spec=entry.spec,
             layout=self._layout(entry.lifetime),
             started=started,
-            notices=[*entry.instance.notices, *differences(entry.spec, wanted)],
+            notices=[*entry.instance.notices, *differences(runs_with, wanted)],
         )
 
     def _info(self, entry: Entry) -> SandboxInfo:

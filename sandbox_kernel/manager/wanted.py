@@ -88,6 +88,8 @@ def differences(runs_with: SandboxSpec, asked: SandboxSpec) -> list[str]:
             sentences.append(
                 f"The running sandbox {shown}; {wanted} is shown after its next start."
             )
+        elif each.name == "engine" and wanted is None:
+            continue
         elif each.name == "env":
             sentences.append("The running sandbox keeps its environment until its next start.")
         elif each.name == "limits":
