@@ -59,6 +59,30 @@ Every class has a stable ``code`` that travels on the wire; an unknown code of a
 """
 
 from __future__ import annotations
+        +-- FileSystemError              a file or folder in the sandbox
+        |   +-- PathNotFoundError
+        |   +-- PathExistsError
+        |   +-- PathBusyError
+        |   +-- PermissionDeniedError
+        |   +-- ReadOnlyError
+        |   +-- PathIsDirectoryError
+        |   +-- PathNotDirectoryError
+        |   +-- PathTooLongError
+        |   +-- FileTooLargeError
+        |   +-- NoSpaceError
+        |   +-- TooManyFilesError
+        |   +-- TooManyLinksError
+        |   +-- HostileNameError
+        |   +-- UploadNotFoundError
+        |   +-- WatchStartError
+        +-- GitError
+            +-- InvalidGitUrlError
+            +-- GitRepositoryNotFoundError
+            +-- GitBranchNotFoundError
+            +-- GitAuthenticationError
+            +-- GitNetworkError
+            +-- GitCloneError
+            +-- GitCheckoutError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +104,18 @@ __all__ = [
     "InvalidProcessCursorError",
     "InvalidProcessCwdError",
     "InvalidProcessEnvironmentError",
+    "FileSystemError",
+    "FileTooLargeError",
+    "GitAuthenticationError",
+    "GitBranchNotFoundError",
+    "GitCheckoutError",
+    "GitCloneError",
+    "GitError",
+    "GitNetworkError",
+    "GitRepositoryNotFoundError",
+    "HostileNameError",
     "InvalidSandboxIdError",
+    "InvalidGitUrlError",
     "InvalidTerminalCursorError",
     "InvalidTerminalCwdError",
     "KernelNotFoundError",
@@ -92,9 +127,17 @@ __all__ = [
     "PortError",
     "PreviewTokenError",
     "ProcessAbortedError",
+    "NoSpaceError",
     "ProcessExitedBeforeReadyError",
     "ProcessNotFoundError",
     "ProcessReadyTimeoutError",
+    "PathBusyError",
+    "PathExistsError",
+    "PathIsDirectoryError",
+    "PathNotDirectoryError",
+    "PathNotFoundError",
+    "PathTooLongError",
+    "PermissionDeniedError",
     "ProcessSpawnFailedError",
     "ProcessWaitTimeoutError",
     "ProtocolViolationError",
@@ -105,6 +148,7 @@ __all__ = [
     "SandboxRunningError",
     "SandboxStateError",
     "ServiceNotRespondingError",
+    "ReadOnlyError",
     "StalePreviewUrlError",
     "StaleProcessHandleError",
     "StaleTerminalHandleError",
@@ -126,9 +170,13 @@ class SandboxError(Exception):
     """Root of every error this project raises.
 
     Parameters
+    "TooManyFilesError",
+    "TooManyLinksError",
     ----------
     message : str
+    "UploadNotFoundError",
         What failed, with the values that matter.
+    "WatchStartError",
     hint : str
         What to do now; empty when there is nothing to add.
     context : mapping, optional
@@ -880,3 +928,208 @@ class TerminalWaitTimeoutError(OperationError):
             hint="Wait again, or end it with terminate().",
             context={"terminal_id": terminal_id[:80], "timeout": timeout},
         )
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+class FileSystemError(OperationError):
+    """A file or folder in the sandbox could not be used; one of its kinds where that is known.
+
+    ``context`` holds ``path``, ``action`` and ``reason``.
+    """
+
+    code = "FILESYSTEM_ERROR"
+    _hint = ""
+
+    def __init__(self, path: str, action: str, reason: str, *, hint: str | None = None) -> None:
+        shown = path if len(path) <= 300 else f"{path[:300]}..."
+        super().__init__(
+            f"Cannot {action} {shown!r}: {reason}.",
+            hint=self._hint if hint is None else hint,
+            context={"path": shown, "action": action, "reason": reason},
+        )
+
+
+class PathNotFoundError(FileSystemError):
+    """No such file or folder, or a folder on the way to it does not exist."""
+
+    code = "FILE_NOT_FOUND"
+    http_status = 404
+
+
+class PathExistsError(FileSystemError):
+    """Something of this name is there already, or a folder is not empty."""
+
+    code = "FILE_EXISTS"
+    http_status = 409
+
+
+class PathBusyError(FileSystemError):
+    """A program holds the file in a way that forbids this now, or it is a mount point."""
+
+    code = "RESOURCE_BUSY"
+    http_status = 409
+
+
+class PermissionDeniedError(FileSystemError):
+    """The sandbox's user may not do this."""
+
+    code = "PERMISSION_DENIED"
+    http_status = 403
+
+
+class ReadOnlyError(FileSystemError):
+    """The path lies on what is shown to the sandbox read-only."""
+
+    code = "READ_ONLY"
+    http_status = 403
+    _hint = "Write below /workspace, the home folder or /tmp."
+
+
+class PathIsDirectoryError(FileSystemError):
+    """A folder is where a file is needed."""
+
+    code = "IS_DIRECTORY"
+    http_status = 400
+
+
+class PathNotDirectoryError(FileSystemError):
+    """A file is where a folder is needed."""
+
+    code = "NOT_DIRECTORY"
+    http_status = 400
+
+
+class PathTooLongError(FileSystemError):
+    """A name is longer than 255 bytes, or a path longer than 4095."""
+
+    code = "NAME_TOO_LONG"
+    http_status = 400
+
+
+class FileTooLargeError(FileSystemError):
+    """More bytes or entries than a limit allows: the caller's, or the sandbox's for one file."""
+
+    code = "FILE_TOO_LARGE"
+    http_status = 413
+
+
+class NoSpaceError(FileSystemError):
+    """The sandbox's disk or quota is full; what was there before is unchanged."""
+
+    code = "NO_SPACE"
+    _hint = "Delete something in the sandbox, then try again."
+
+
+class TooManyFilesError(FileSystemError):
+    """Too many files, uploads or watches are open."""
+
+    code = "TOO_MANY_FILES"
+
+
+class TooManyLinksError(FileSystemError):
+    """Symbolic links lead in a circle, or a file has too many names."""
+
+    code = "TOO_MANY_LINKS"
+
+
+class HostileNameError(FileSystemError):
+    """A sandbox sent a name or link that would lead out of the folder it is written to."""
+
+    code = "HOSTILE_NAME"
+    http_status = 502
+
+
+class UploadNotFoundError(FileSystemError):
+    """No upload of this id: it has ended, failed or was given up."""
+
+    code = "UPLOAD_NOT_FOUND"
+    http_status = 404
+
+    def __init__(self, upload_id: str) -> None:
+        super().__init__(upload_id, "go on with the upload", "it has ended or was given up")
+
+
+class WatchStartError(FileSystemError):
+    """The system refuses to watch a folder."""
+
+    code = "WATCH_START_ERROR"
+
+
+# --- git --------------------------------------------------------------------------------------
+
+
+class GitError(OperationError):
+    """git failed; credentials are taken out of its words.
+
+    ``context`` holds ``url`` and ``reason``, the end of what git wrote.
+    """
+
+    code = "GIT_OPERATION_FAILED"
+    _what = "git failed for"
+    _hint = ""
+
+    def __init__(self, url: str, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(
+            f"{self._what} {url[:300]!r}: {reason}.",
+            hint=self._hint if hint is None else hint,
+            context={"url": url[:300], "reason": reason},
+        )
+
+
+class InvalidGitUrlError(GitError):
+    """The address is none that may be cloned from."""
+
+    code = "INVALID_GIT_URL"
+    http_status = 400
+    _what = "Cannot clone from"
+    _hint = "Use https://, http://, ssh://, git:// or file://, or user@host:path."
+
+
+class GitRepositoryNotFoundError(GitError):
+    """There is no repository at the address, or it is hidden from these credentials."""
+
+    code = "GIT_REPOSITORY_NOT_FOUND"
+    http_status = 404
+    _what = "No repository at"
+
+
+class GitBranchNotFoundError(GitError):
+    """The repository has no such branch or tag."""
+
+    code = "GIT_BRANCH_NOT_FOUND"
+    http_status = 404
+    _what = "No such branch in"
+
+
+class GitAuthenticationError(GitError):
+    """The credentials are missing or wrong."""
+
+    code = "GIT_AUTH_FAILED"
+    http_status = 401
+    _what = "Not admitted to"
+    _hint = "Pass username and password (or a token) that may read the repository."
+
+
+class GitNetworkError(GitError):
+    """The host cannot be reached."""
+
+    code = "GIT_NETWORK_ERROR"
+    http_status = 502
+    _what = "Cannot reach"
+    _hint = "A sandbox has no network unless it is made with network=True."
+
+
+class GitCloneError(GitError):
+    """Cloning failed for another reason."""
+
+    code = "GIT_CLONE_FAILED"
+    _what = "Cannot clone"
+
+
+class GitCheckoutError(GitError):
+    """The clone came, but its files could not be written."""
+
+    code = "GIT_CHECKOUT_FAILED"
+    _what = "Cannot check out"

@@ -194,6 +194,11 @@ class Connection:
     def __repr__(self) -> str:
         return f"<Connection fd={self._fd} calls={len(self._calls)} queued={self.queued}>"
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the client is gone."""
+        return self._closed
+
     # --- receiving ----------------------------------------------------------------------------
 
     def _ready(self, events: int) -> None:

@@ -117,7 +117,9 @@ def _terminal_list(workshop: Workshop, _request: Any, _exchange: Exchange) -> Re
     return TerminalList(terminals=workshop.terminals.known())
 
 
-_FAMILIES: dict[str, str] = {}
+_FAMILIES: dict[str, str] = {
+    "file": "sandbox_runtime.file_handlers",
+}
 """Modules with more handlers, by the part of the operations' names before the dot."""
 
 HANDLERS: dict[str, Handler] = {

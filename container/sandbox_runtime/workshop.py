@@ -9,6 +9,7 @@ from sandbox_kernel.errors import ValidationFailedError
 from sandbox_kernel.wire.operations import ConfigureRequest, Empty, Health, ShutdownRequest
 from sandbox_runtime.children import Children
 from sandbox_runtime.dispatch import dispatch
+from sandbox_runtime.draft_ledger import has_drafts
 from sandbox_runtime.kernels import Kernels
 from sandbox_runtime.leftovers import Leftovers
 from sandbox_runtime.memory_events import MemoryEvents
@@ -19,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox_kernel.wire.rpc import Call
     from sandbox_runtime.connection import Exchange
+    from sandbox_runtime.files import Files
     from sandbox_runtime.server import Runtime
     from sandbox_runtime.terminals import Terminals
 
@@ -34,6 +36,7 @@ class Workshop:
         self._runtime = runtime
         self._stopping = False
         self._terminals: Terminals | None = None
+        self._files: Files | None = None
         self.children = children = Children(runtime.loop)
         self._memory_events = memory_events = MemoryEvents(runtime.config.memory_events)
         self._leftovers = leftovers = Leftovers(runtime.loop)
@@ -57,6 +60,9 @@ class Workshop:
             memory_events=memory_events,
             log=self.log,
         )
+        if has_drafts(runtime.config.env.get("HOME")):
+            # An earlier runtime was killed while it wrote; what it left is removed at the start.
+            runtime.loop.call_soon(lambda: self.files)
 
     @property
     def terminals(self) -> Terminals:
@@ -75,6 +81,16 @@ class Workshop:
             )
             self._terminals.stopping = self._stopping
         return self._terminals
+
+    @property
+    def files(self) -> Files:
+        """The files; their modules are loaded when the first one is asked for."""
+        if self._files is None:
+            from sandbox_runtime.files import Files  # noqa: PLC0415  likewise
+
+            runtime = self._runtime
+            self._files = Files(runtime.loop, runtime.config, runtime.activity, self.log)
+        return self._files
 
     def dispatch(self, call: Call, exchange: Exchange) -> None:
         """Begin an operation."""

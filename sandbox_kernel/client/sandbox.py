@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast
 
+from sandbox_kernel.client.files import FileOperations
 from sandbox_kernel.client.options import SandboxOptions, spec_changes
 from sandbox_kernel.client.process import ExecResult, Process, ProcessDoor, ProcessExit
 from sandbox_kernel.client.terminal import Terminal, TerminalDoor
@@ -144,7 +145,7 @@ def _manager_of(_data_folder: Path) -> Manager:
     return Manager()
 
 
-class Sandbox:
+class Sandbox(FileOperations):
     """One sandbox; get it from `get_sandbox`.
 
     Operations start the sandbox when it does not run; looking it up, listing, and using the handle

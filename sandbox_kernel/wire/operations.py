@@ -522,5 +522,10 @@ class Table:
         del self._families[family]
 
 
-OPERATIONS = Table(_ROWS, families={})
+OPERATIONS = Table(
+    _ROWS,
+    families={
+        "file": "sandbox_kernel.wire.file_operations",
+    },
+)
 """Every operation by its name on the wire."""
