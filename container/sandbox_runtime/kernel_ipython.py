@@ -10,6 +10,7 @@ import queue
 import sys
 import threading
 from contextlib import suppress
+from contextvars import Context
 from functools import partial, wraps
 
 from sandbox_kernel.wire.kernel import Channel
@@ -93,6 +94,15 @@ class SandboxKernel(InterruptibleCells):
         super().start()
         self._control_dispatcher = Dispatcher(self.control_thread.io_loop.asyncio_loop)
         self._subshells = self.shell_channel_thread.manager
+
+    def set_parent(self, ident: Any, parent: Any, channel: str = "shell") -> None:
+        """Remember the request that outputs belong to, but not its buffers.
+
+        The last two requests are remembered until others come; their memory is wanted back before.
+        """
+        if parent.get("buffers"):
+            parent = {**parent, "buffers": []}
+        super().set_parent(ident, parent, channel)
 
     # stop_on_error
 
@@ -246,7 +256,10 @@ class SandboxKernel(InterruptibleCells):
         """Write the history to disk a while after a request, not between two."""
         super().post_handler_hook()
         if self._history_timer is None and threading.current_thread() is threading.main_thread():
-            self._history_timer = self.io_loop.call_later(_HISTORY, self._save_history)
+            # In a context of its own: this one holds the message, and so its buffers, until then.
+            self._history_timer = Context().run(
+                self.io_loop.call_later, _HISTORY, self._save_history
+            )
 
     def _save_history(self) -> None:
         self._history_timer = None

@@ -42,6 +42,22 @@ def test_buffers_both_ways(kernel: Kernel) -> None:
     assert comms == {comm_id: {"target_name": "t"}}
 
 
+def test_buffers_are_let_go_with_their_message(kernel: Kernel) -> None:
+    """What a message brought is the handler's: nothing of the kernel's holds it until later."""
+    opened = kernel.cell(
+        "import weakref\n"
+        "from comm import create_comm\n"
+        "c = create_comm(target_name='t')\n"
+        "seen = []\n"
+        "@c.on_msg\n"
+        "def _(m): seen.append((len(m['buffers'][0]), weakref.ref(m['buffers'][0])))\n"
+        "c.comm_id"
+    )
+    comm_message(kernel, str(opened.result).strip("'"), {}, os.urandom(2 << 20))
+
+    assert kernel.cell("seen[0][0], seen[0][1]() is None").result == f"({2 << 20}, True)"
+
+
 def test_buffers_of_arrays(kernel: Kernel) -> None:
     """Arrays of any layout are sent as their bytes."""
     comm_id = str(kernel.cell(ECHO).result).strip("'")
