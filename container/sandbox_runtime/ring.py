@@ -9,6 +9,8 @@ __all__ = ["Ring"]
 
 _LARGE = 32 << 10
 _BLOCK = 2 << 20
+_LEAST = 256 << 10
+"""Bytes at the end of a block that are rather left empty than filled by a read of their own."""
 
 
 class Ring:
@@ -73,7 +75,8 @@ class Ring:
 
         None where there is no memory for it; `append` may still work.
         """
-        if self._block is None or self._block_to == len(self._block):
+        left = 0 if self._block is None else len(self._block) - self._block_to
+        if left < min(size, _LEAST):
             self._block = self._memory.take(_BLOCK)
             self._block_from = self._block_to = 0
         if self._block is None:

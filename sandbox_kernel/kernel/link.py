@@ -52,6 +52,10 @@ _SMALL_READ = 64 << 10
 _SMALL_RECORD = 64
 """Bytes; with smaller ones a large read would take long, since each costs time of its own."""
 _LARGE_READ = 1 << 20
+_OFFSET = 8
+"""Bytes of the offset that a DATA frame begins with."""
+_HEAD_READ = 34
+"""Bytes behind a frame that are read with its end: the heads of an ACK and of a DATA frame."""
 _JOIN_BELOW = 16 << 10
 _MOST_BUFFERS = 64
 _MOST_READS = 8
@@ -162,7 +166,8 @@ class Link:
         self._position = 0
         self._acked = self._done = 0
         self._socket: socket.socket | None = None
-        self._frames = FrameReader(MAX_CHANNEL_FRAME)
+        self._frames = FrameReader(MAX_CHANNEL_FRAME, released=FrameKind.DATA)
+        self._head = bytearray(_HEAD_READ)
         self._data_left = 0  # bytes to come of a DATA frame that is read past `_frames`
         self._known = 0  # how many of them were read before, over another connection
         self._queue: deque[_Frame] = deque()
@@ -340,7 +345,7 @@ class Link:
     def _dial(self, timeout: float) -> None:
         self.close()
         self._socket = connect(self.endpoint, timeout=timeout)
-        self._frames = FrameReader(MAX_CHANNEL_FRAME)
+        self._frames = FrameReader(MAX_CHANNEL_FRAME, released=FrameKind.DATA)
         self._data_left = self._known = 0
         self._is_channel = self._takes_records = False
         self._keep_counted()
@@ -479,24 +484,22 @@ class Link:
     def _read(self, events: list[Event]) -> tuple[int, int]:
         """Read once and act on it; return how many bytes were wanted and how many came."""
         connection = self._connected()
+        space = None if self._known else self._records.space
         if not self._data_left:
             wanted = self._read_size
+            if space is not None:
+                # Of the large record that is under way only a frame's head has to come this way.
+                wanted = min(wanted, self._frames.missing + _HEAD_READ)
             data = connection.recv(wanted)
             if data:
                 events += self._take(data)
             # Large reads cost page faults, so they are for floods only.
             self._read_size = self._most_read if len(data) == wanted else _SMALL_READ
             return wanted, len(data)
-        # The rest of a large DATA frame; most often it goes where the whole of a record will be.
-        space = None if self._known else self._records.space
-        wanted = min(self._data_left, self._known or self._most_read)
         if space is not None:
-            wanted = min(self._data_left, len(space))
-            count = connection.recv_into(space, wanted)
-            self._data_left -= count
-            self._position += count
-            self._hand_out(self._records.filled(count), events)
-            return wanted, count
+            return self._read_in_place(space, events)
+        # The rest of a large DATA frame, of small records or of what was read before.
+        wanted = min(self._data_left, self._known or self._most_read)
         data = connection.recv(wanted)
         self._data_left -= len(data)
         if self._known:
@@ -505,6 +508,22 @@ class Link:
             self._position += len(data)
             self._hand_out(self._records.feed(data), events)
         return wanted, len(data)
+
+    def _read_in_place(self, space: memoryview, events: list[Event]) -> tuple[int, int]:
+        """Read of a large DATA frame where its record will be, and the head of the next frame."""
+        part = space[: self._data_left]
+        size = len(part)
+        buffers: list[memoryview | bytearray] = [part]
+        if size == self._data_left:
+            buffers.append(self._head)
+        count = self._connected().recvmsg_into(buffers)[0]
+        inside = min(count, size)
+        self._data_left -= inside
+        self._position += inside
+        self._hand_out(self._records.filled(inside), events)
+        if count > size:
+            events += self._take(bytes(self._head[: count - size]))
+        return sum(map(len, buffers)), count
 
     def _lose(self, reason: str, *, broken: bool) -> Lost:
         self.close()
@@ -533,7 +552,7 @@ class Link:
                     events.append(Lost(str(error), broken=False, error=error))
                 elif kind is not FrameKind.WELCOME:
                     raise ProtocolViolationError(f"frame {kind.name} from the runtime")
-            begun = self._frames.release(FrameKind.DATA, _SMALL_READ)
+            begun = self._frames.release(_OFFSET, _SMALL_READ)
             if begun is not None:
                 payload, self._data_left = begun
                 self._data(payload, events, self._data_left)
@@ -547,14 +566,14 @@ class Link:
 
     def _data(self, payload: memoryview, events: list[Event], rest: int = 0) -> None:
         """Take a DATA frame, of which `rest` bytes have yet to come."""
-        if len(payload) < 8:
+        if len(payload) < _OFFSET:
             raise ProtocolViolationError("DATA without an offset")
-        offset = int.from_bytes(payload[:8], "big")
+        offset = int.from_bytes(payload[:_OFFSET], "big")
         known = self._position - offset
         if known < 0:
             raise ProtocolViolationError("a gap in the interpreter's output")
-        fresh = payload[8 + known :]
-        self._known = min(rest, max(0, 8 + known - len(payload)))
+        fresh = payload[_OFFSET + known :]
+        self._known = min(rest, max(0, _OFFSET + known - len(payload)))
         if not len(fresh):
             return
         self._position += len(fresh)

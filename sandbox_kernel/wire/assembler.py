@@ -71,12 +71,15 @@ class Assembler:
         """Return all that is buffered, and begin anew."""
         buffered = self._chunks if self._bulk is None else [self._bulk[: self._size]]
         self._chunks, self._bulk, self._size, self._need = [], None, 0, 1
-        return memoryview(b"".join(buffered))
+        return memoryview(buffered[0] if len(buffered) == 1 else b"".join(buffered))
 
-    def keep(self, rest: memoryview, need: int) -> None:
-        """Store the unparsed rest; `need` counts from its first byte."""
+    def keep(self, rest: memoryview, need: int, *, in_place: bool = True) -> None:
+        """Store the unparsed rest; `need` counts from its first byte.
+
+        Without `in_place` it gets no memory of its own, for an owner that calls `give_up` soon.
+        """
         was_bulk = self._bulk is not None
-        if need >= BULK:
+        if need >= BULK and in_place:
             self._bulk = self._memory.take(need + _AHEAD)
         else:
             self._bulk = None

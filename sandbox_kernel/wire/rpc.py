@@ -103,12 +103,21 @@ def frame_header(kind: int, call: int, size: int) -> bytes:
 
 
 class FrameReader:
-    """Cuts a byte stream into frames."""
+    """Cuts a byte stream into frames.
 
-    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+    Parameters
+    ----------
+    max_frame : int
+        Bytes of the largest frame that is taken.
+    released : FrameKind, optional
+        The kind whose large frames the owner takes by `release`, in the beginning and the rest.
+    """
+
+    def __init__(self, max_frame: int = MAX_FRAME, *, released: FrameKind | None = None) -> None:
         self.max_frame = max_frame
+        self._released = released
         self._assembler = Assembler()
-        self._kind_begun: FrameKind | None = None
+        self._may_release = False
 
     @property
     def missing(self) -> int:
@@ -142,15 +151,15 @@ class FrameReader:
         """
         return self._cut(self._assembler.feed(data))
 
-    def release(self, kind: FrameKind, least: int) -> tuple[memoryview, int] | None:
+    def release(self, head: int, least: int) -> tuple[memoryview, int] | None:
         """Hand out the beginning of an incomplete frame, so that the rest need not come this way.
 
         Parameters
         ----------
-        kind : FrameKind
-            Only a frame of this kind.
+        head : int
+            How many bytes of its payload must be there.
         least : int
-            How many bytes of its payload must be there, and lack, to be worth while.
+            How many bytes must lack for it to be worth while.
 
         Returns
         -------
@@ -158,9 +167,7 @@ class FrameReader:
             The payload's beginning, and how many bytes follow that belong to it.
         """
         missing = self._assembler.missing
-        if self.buffered < _HEADER.size + least or missing < least:
-            return None
-        if self._kind_begun is not kind:
+        if not self._may_release or self.buffered < _HEADER.size + head or missing < least:
             return None
         return self._assembler.give_up()[_HEADER.size :], missing
 
@@ -168,7 +175,7 @@ class FrameReader:
         if view is None:
             return
         position, end, need = 0, len(view), _LENGTH
-        self._kind_begun = None
+        self._may_release = False
         while end - position >= _HEADER.size:
             length, number, call = _HEADER.unpack_from(view, position)
             self._check(length)
@@ -178,7 +185,7 @@ class FrameReader:
             after = position + 4 + length
             if after > end:
                 need = 4 + length
-                self._kind_begun = kind
+                self._may_release = kind is self._released
                 break
             yield kind, call, view[position + _HEADER.size : after]
             position = after
@@ -186,7 +193,7 @@ class FrameReader:
             # A length that cannot be is refused as it comes: nothing need ever follow it.
             self._check(int.from_bytes(view[position : position + _LENGTH], "big"))
             need = _HEADER.size
-        self._assembler.keep(view[position:], need)
+        self._assembler.keep(view[position:], need, in_place=not self._may_release)
 
     def _check(self, length: int) -> None:
         if length < _AFTER_LENGTH or length > self.max_frame:

@@ -257,6 +257,58 @@ def test_a_break_within_a_large_record_costs_no_byte(
     assert events[-1].end == len(stream)
 
 
+FRAME_SIZES = (1, 9, 26, 1000, 65_528, 65_536, 65_600, 300_000, 1 << 20, 1_500_000)
+PIECE_SIZES = (1, 8, 9, 17, 34, 35, 4096, 65_536, 70_000, 400_000, 3 << 20)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_a_large_record_may_come_in_any_frames_and_pieces(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Property: heads of frames are cut and mixed with other words as it comes, nothing is lost."""
+    large = bytes(range(256)) * 6500
+    stream = record(b"before") + record(large) + record(b"between") + record(large[7:])
+    stream += record(b"behind")
+    frames = data.draw(
+        st.lists(st.tuples(st.sampled_from(FRAME_SIZES), st.booleans()), max_size=12)
+    )
+    pieces = data.draw(st.lists(st.sampled_from(PIECE_SIZES), max_size=12))
+    sent = bytearray()
+    at = 0
+    while at < len(stream):
+        size, is_followed = frames.pop() if frames else (600_000, True)
+        piece = stream[at : at + size]
+        sent += encode_frame(FrameKind.DATA, 0, at.to_bytes(8, "big"), piece)
+        if is_followed:
+            sent += encode_frame(FrameKind.ACK, 0, (0).to_bytes(8, "big"))
+        at += len(piece)
+    sent += encode_frame(FrameKind.EVENT, 0, b'{"type":"superseded"}')
+    runtime = FakeRuntime(tmp_path_factory.mktemp("link"))
+    link = Link(runtime.endpoint, StartKernelRequest(kernel_id="k"))
+
+    def send_in_pieces() -> None:
+        left = memoryview(sent)
+        for size in pieces:
+            runtime._send(left[:size])
+            left = left[size:]
+        runtime._send(left)
+
+    with contextlib.closing(runtime), contextlib.closing(link):
+        link.open()
+        thread = runtime.in_background(runtime.accept)
+        link.attach(link.wait_until_started(timeout=10))
+        thread.join()
+        assert [type(event) for event in collect(link, 1)] == [Attached]
+        thread = runtime.in_background(send_in_pieces)
+        events = collect(link, 6)
+        thread.join()
+
+    assert records_of(events) == [b"before", large, b"between", large[7:], b"behind"]
+    assert isinstance(events[-1], Superseded)
+    assert link.offset == len(stream)
+
+
 def drain(link: Link) -> list[bytes]:
     """Receive until the connection is lost."""
     seen: list[bytes] = []

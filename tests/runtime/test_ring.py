@@ -60,6 +60,26 @@ def test_bytes_put_into_the_ring_in_place_are_as_good_as_appended(
         assert found == stream[ring.start :]
 
 
+def test_no_read_is_spent_on_the_last_bytes_of_a_block() -> None:
+    """A flood is read in large pieces wherever they end: what is left of a block is left."""
+    ring = Ring(64 << 20)
+    total = 0
+    for most in (1_000_000, 1 << 20, 1 << 20, 900_000, 1 << 20):
+        space = ring.space(1 << 20)
+        assert space is not None
+        assert len(space) >= 256 << 10
+        count = min(most, len(space))
+        space[:count] = bytes(count)
+        ring.filled(count)
+        total += count
+
+    assert ring.end == total
+    at = 0
+    while piece := ring.read(at, 1 << 20):
+        at += len(piece)
+    assert at == total
+
+
 def test_offsets_outside_are_refused() -> None:
     """What is not held cannot be read or released."""
     ring = Ring(10, start=5)

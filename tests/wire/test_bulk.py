@@ -50,18 +50,43 @@ def test_the_beginning_of_a_frame_can_be_had_before_its_end() -> None:
     """What is released is gone from the reader, which goes on with the next frame."""
     payload = BUFFER * 2
     frame = encode_frame(FrameKind.DATA, 0, payload)
-    reader = FrameReader(8 << 20)
+    reader = FrameReader(8 << 20, released=FrameKind.DATA)
     assert list(reader.feed(frame[:1000])) == []
-    assert reader.release(FrameKind.INPUT, 500) is None
-    assert reader.release(FrameKind.DATA, 5000) is None
+    assert reader.release(5000, 500) is None
     assert list(reader.feed(frame[1000:5000])) == []
 
-    released = reader.release(FrameKind.DATA, 500)
+    released = reader.release(8, 500)
 
     assert released is not None
     assert released[0] == payload[: 5000 - 9]
     assert released[1] == len(frame) - 5000
     assert [kind for kind, _, _ in reader.feed(frame)] == [FrameKind.DATA]
+
+
+def test_a_frame_whose_beginning_is_taken_is_not_copied() -> None:
+    """What is released is a view of the very bytes that were fed."""
+    frame = encode_frame(FrameKind.DATA, 0, BUFFER * 2)
+    fed = frame[: len(BUFFER)]
+    reader = FrameReader(8 << 20, released=FrameKind.DATA)
+    assert list(reader.feed(fed)) == []
+    assert reader.space is None
+
+    released = reader.release(8, 500)
+
+    assert released is not None
+    assert released[0].obj is fed
+    assert reader.buffered == 0
+
+
+def test_only_the_kind_that_is_taken_is_released() -> None:
+    """A large frame of any other kind is collected in place, and comes whole."""
+    frame = encode_frame(FrameKind.EVENT, 0, BUFFER * 2)
+    reader = FrameReader(8 << 20, released=FrameKind.DATA)
+    assert list(reader.feed(frame[:300_000])) == []
+
+    assert reader.release(8, 500) is None
+    assert reader.space is not None
+    assert [bytes(payload) for _, _, payload in reader.feed(frame[300_000:])] == [BUFFER * 2]
 
 
 def test_memory_is_used_again_once_nobody_looks_at_it() -> None:
