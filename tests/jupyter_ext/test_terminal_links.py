@@ -136,12 +136,16 @@ def test_what_cannot_be_taken_up_is_told_as_passing(connect, box):
     one.until_type("live")
     one.type("echo al''ive\r")
     one.read_until(b"alive\r\n")
+    stable = connect(name)
+    stable.until_type("ready")
     between.is_up = False
     between.cut()
 
-    assert one.until_closed(30) == 1011
-    assert one.events()[-1]["code"] == "RPC_TRANSPORT_ERROR"
+    for each in (one, stable):
+        assert each.until_closed(30) == 1011
+        assert each.events()[-1]["code"] == "RPC_TRANSPORT_ERROR"
     between.is_up = True
+    connect(name).read_until(b"alive\r\n")
     again = connect(name, ack=1, cursor=one.cursor)
     again.until_type("live")
     assert again.of_type("replay")[0]["kind"] == "exact"

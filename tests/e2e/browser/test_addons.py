@@ -311,6 +311,26 @@ def test_killed_server(
     assert {each["id"] for each in listed} <= {each["id"] for each in again}
 
 
+def test_network_that_swallows_all(page: AddonPage, box: str) -> None:
+    """Without a word from anybody our addon notices within half a minute, and comes back by cursor."""
+    cells = [page.open(f"void-{addon}", addon, box) for addon in ADDONS if addon.startswith("own")]
+    page.await_prompts()
+    for cell in cells:
+        cell.run("echo before $((6 * 7))", "^before 42$")
+    screens = [cell.screen for cell in cells]
+    page.wire.swallows = True
+    for cell in cells:
+        cell.wait_for_state("reconnecting", 40)
+    assert all("stopped answering" in str(cell.states[-1][1]) for cell in cells)
+    page.wire.swallows = False
+    page.wire.cut()
+    for cell, screen in zip(cells, screens, strict=True):
+        cell.wait("(cell.comeBack(), cell.addon.state === 'connected')", 40)
+        cell.wait_for_screen(screen)
+        assert "cursor=" in cell.sockets[-1]["url"]
+        cell.run("echo after $((6 * 7))", "^after 42$")
+
+
 def test_stopped_sandbox(page: AddonPage, servers: list[JupyterServer], manager: Manager) -> None:
     """Addons that come again by themselves do not start a sandbox that was stopped; a user does."""
     start(servers[-1], manager, "sleeper")
