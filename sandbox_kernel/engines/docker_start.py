@@ -396,9 +396,12 @@ class Start:
         inherited = image.env.get(
             "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         )
+        # An image may say that its Python looks there by itself.
+        looks = image.labels.get(f"{LABEL}.packages") == site
         return {
             "LANG": "C.UTF-8",
             **image.env,
+            **({} if looks else {"PYTHONPATH": site}),
             "HOME": recipe.HOME,
             "USER": "user",
             "LOGNAME": "user",
@@ -408,7 +411,6 @@ class Start:
             # The image's own Python may be root's, or be claimed by its distribution.
             "PIP_TARGET": site,
             "PIP_BREAK_SYSTEM_PACKAGES": "1",
-            "PYTHONPATH": site,
             "PATH": f"{site}/bin:{recipe.HOME}/.local/bin:{inherited}",
             **self.spec.env,
         }

@@ -10,11 +10,16 @@ import pytest
 from sandbox_kernel.engines.base import Engine, Launch, SandboxSpec, StateLayout
 from sandbox_kernel.engines.bubblewrap import BubblewrapEngine
 from sandbox_kernel.wire import terminal as wire
+from tests.support.docker import docker_engine
 from tests.support.plain_engine import PlainEngine
 from tests.support.runtime_child import Client
 from tests.support.terminal_channel import PROMPT, TerminalChannel, run_in_foreground
 
-ENGINES: dict[str, Callable[[], Engine]] = {"bubblewrap": BubblewrapEngine, "plain": PlainEngine}
+ENGINES: dict[str, Callable[[], Engine]] = {
+    "bubblewrap": BubblewrapEngine,
+    "docker": docker_engine,
+    "plain": PlainEngine,
+}
 TOKEN = "token-of-the-terminals"
 
 

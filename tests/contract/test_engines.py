@@ -18,10 +18,15 @@ import pytest
 from sandbox_kernel.engines.base import Engine, Instance, Launch, SandboxSpec, StateLayout
 from sandbox_kernel.engines.bubblewrap import BubblewrapEngine
 from sandbox_kernel.errors import EngineStartError, UnauthorizedError
+from tests.support.docker import docker_engine
 from tests.support.plain_engine import PlainEngine
 from tests.support.runtime_child import Client
 
-ENGINES: dict[str, Callable[[], Engine]] = {"bubblewrap": BubblewrapEngine, "plain": PlainEngine}
+ENGINES: dict[str, Callable[[], Engine]] = {
+    "bubblewrap": BubblewrapEngine,
+    "docker": docker_engine,
+    "plain": PlainEngine,
+}
 TOKEN = "token-of-the-contract"
 
 
@@ -38,6 +43,7 @@ def layout(engine: Engine, tmp_path: Path) -> Iterator[StateLayout]:
     found = StateLayout(tmp_path / "state")
     found.root.mkdir(0o700)
     yield found
+    engine.stop(None, found, grace=0)
     engine.stop(None, found, grace=0)
 
 
@@ -81,7 +87,7 @@ def test_an_instance_is_found_again_from_its_json(engine: Engine, layout: StateL
     text = json.dumps(asdict(engine.start(launch(layout))))
     assert TOKEN not in text
 
-    again = type(engine)()
+    again = ENGINES[engine.name]()
     instance = Instance(**json.loads(text))
 
     assert again.is_alive(instance, layout)
