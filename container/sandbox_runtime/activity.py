@@ -1,10 +1,10 @@
 """When a sandbox may sleep: pure rules, time passed in.
 
 What holds it awake: a command or started process that runs, also in the foreground of a terminal,
-a stream that is open, an attached relay, and a detached kernel while its lease lasts.  What does
-not: an open connection, a lookup, an idle shell, a viewer of a terminal (typing counts as use, but
-not to connect: a forgotten page does so again and again), something left in the background by a
-command that has ended.
+a stream or a connection to a port that is open, an attached relay, and a detached kernel while its
+lease lasts.  What does not: an open connection, a lookup, an idle shell, a viewer of a terminal
+(typing counts as use, but not to connect: a forgotten page does so again and again), something left
+in the background by a command that has ended.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ LOOKUPS = frozenset(
         "process.get",
         "process.list",
         "kernel.list",
+        "port.connect",
+        "port.get",
+        "port.list",
+        "port.wait",
         "terminal.create",
         "terminal.get",
         "terminal.list",
@@ -31,7 +35,8 @@ LOOKUPS = frozenset(
 )
 """Operations that observe only; every other one starts the idle time anew.
 
-`terminal.create` does so by itself where it starts one rather than finds it.
+`terminal.create` does so by itself where it starts one rather than finds it, `port.connect` where
+somebody listens, and `port.wait` when it ends.
 """
 
 

@@ -6,6 +6,7 @@ from sandbox_kernel.errors import (
     KernelNotFoundError,
     OperationError,
     SandboxError,
+    StalePreviewUrlError,
     StaleProcessHandleError,
     StaleTerminalHandleError,
     ValidationFailedError,
@@ -94,6 +95,9 @@ def _refuse_stale(request: Record) -> None:
     terminal_id = request.__dict__.get("terminal_id")
     if terminal_id is not None:
         raise StaleTerminalHandleError(terminal_id)
+    port = request.__dict__.get("port")
+    if port is not None:
+        raise StalePreviewUrlError(port)
 
 
 def _start_process(workshop: Workshop, request: Any, _exchange: Exchange) -> Record:
@@ -119,6 +123,7 @@ def _terminal_list(workshop: Workshop, _request: Any, _exchange: Exchange) -> Re
 
 _FAMILIES: dict[str, str] = {
     "file": "sandbox_runtime.file_handlers",
+    "port": "sandbox_runtime.port_handlers",
 }
 """Modules with more handlers, by the part of the operations' names before the dot."""
 

@@ -351,6 +351,7 @@ class Process:
         self.spool = Spool(table.config.spool_dir, table.spool_limit)
         self.followers: list[_Follower] = []
         self.waiters: list[Exchange] = []
+        self.on_exit: list[Callable[[Process], None]] = []
         self.keeps_output = True
         self.started_at = time.time()
         self.ended_at: float | None = None
@@ -460,6 +461,9 @@ class Process:
         waiters, self.waiters = self.waiters, []
         for exchange in waiters:
             self.table.answer_wait(self, exchange)
+        told, self.on_exit = self.on_exit, []
+        for tell in told:
+            tell(self)
         self.table.activity.let_go(f"process {self.process_id}", time.monotonic())
         for each in list(self.outputs):
             each.child_gone()
@@ -711,6 +715,23 @@ class Processes:
             OperationInterruptedError("process.wait", "the call was cancelled")
         )
         return None
+
+    def when_exited(self, process_id: str, tell: Callable[[Process], None]) -> Callable[[], None]:
+        """Have `tell` called once a process has exited, at once if it has.
+
+        Returns what takes that back; twice is fine.
+        """
+        process = self._get(process_id)
+        if process.running:
+            process.on_exit.append(tell)
+        else:
+            tell(process)
+
+        def take_back() -> None:
+            if tell in process.on_exit:
+                process.on_exit.remove(tell)
+
+        return take_back
 
     def answer_wait(self, process: Process, exchange: Exchange) -> None:
         """Tell one who waits how the process ended."""

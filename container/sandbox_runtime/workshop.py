@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.wire.rpc import Call
     from sandbox_runtime.connection import Exchange
     from sandbox_runtime.files import Files
+    from sandbox_runtime.ports import Ports
     from sandbox_runtime.server import Runtime
     from sandbox_runtime.terminals import Terminals
 
@@ -37,6 +38,7 @@ class Workshop:
         self._stopping = False
         self._terminals: Terminals | None = None
         self._files: Files | None = None
+        self._ports: Ports | None = None
         self.children = children = Children(runtime.loop)
         self._memory_events = memory_events = MemoryEvents(runtime.config.memory_events)
         self._leftovers = leftovers = Leftovers(runtime.loop)
@@ -91,6 +93,21 @@ class Workshop:
             runtime = self._runtime
             self._files = Files(runtime.loop, runtime.config, runtime.activity, self.log)
         return self._files
+
+    @property
+    def ports(self) -> Ports:
+        """The ports of programs; their modules are loaded when one is asked for."""
+        if self._ports is None:
+            from sandbox_runtime.ports import Ports  # noqa: PLC0415  likewise
+
+            self._ports = Ports(
+                self._runtime.loop,
+                self._runtime.config,
+                self.incarnation,
+                processes=self.processes,
+                activity=self._runtime.activity,
+            )
+        return self._ports
 
     def dispatch(self, call: Call, exchange: Exchange) -> None:
         """Begin an operation."""

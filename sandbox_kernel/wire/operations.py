@@ -526,6 +526,7 @@ OPERATIONS = Table(
     _ROWS,
     families={
         "file": "sandbox_kernel.wire.file_operations",
+        "port": "sandbox_kernel.wire.port_operations",
     },
 )
 """Every operation by its name on the wire."""

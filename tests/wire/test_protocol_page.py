@@ -11,6 +11,7 @@ import sandbox_kernel.wire
 from sandbox_kernel import errors
 from sandbox_kernel.wire.kernel import MAX_PARTS, MAX_RECORD, Channel
 from sandbox_kernel.wire.operations import OPERATIONS, Kind, Operation
+from sandbox_kernel.wire.port_operations import PIECE
 from sandbox_kernel.wire.record import RECORDS
 from sandbox_kernel.wire.rpc import (
     INITIAL_CREDIT,
@@ -20,6 +21,7 @@ from sandbox_kernel.wire.rpc import (
     FrameKind,
 )
 from sandbox_runtime.kernels import LONGEST_RING, RING
+from sandbox_runtime.ports import MOST_CONNECTIONS
 
 PAGE = (Path(str(sandbox_kernel.wire.__file__)).parent / "PROTOCOL.md").read_text()
 
@@ -58,6 +60,11 @@ def test_every_operation_is_described_with_its_fields(name: str) -> None:
         "TerminalScreen",
         "TerminalOutputEvent",
         "TerminalOutputEnd",
+        "PortState",
+        "ListeningPort",
+        "PortList",
+        "PortReady",
+        "PortConnection",
     ],
 )
 def test_every_field_of_an_answer_is_described(name: str) -> None:
@@ -98,6 +105,8 @@ def test_every_channel_has_its_number() -> None:
         MAX_PARTS,
         RING,
         LONGEST_RING,
+        PIECE,
+        MOST_CONNECTIONS,
     ],
 )
 def test_every_limit_is_said(limit: int) -> None:
