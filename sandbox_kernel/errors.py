@@ -53,12 +53,6 @@
         +-- InvalidTerminalCursorError
         +-- TerminalControlError
         +-- TerminalWaitTimeoutError
-
-Every class has a stable ``code`` that travels on the wire; an unknown code of a newer peer becomes
-`SandboxError` with that code kept.  The codes and HTTP statuses follow the Sandbox SDK's table.
-"""
-
-from __future__ import annotations
         +-- FileSystemError              a file or folder in the sandbox
         |   +-- PathNotFoundError
         |   +-- PathExistsError
@@ -84,6 +78,12 @@ from __future__ import annotations
             +-- GitCloneError
             +-- GitCheckoutError
 
+Every class has a stable ``code`` that travels on the wire; an unknown code of a newer peer becomes
+`SandboxError` with that code kept.  The codes and HTTP statuses follow the Sandbox SDK's table.
+"""
+
+from __future__ import annotations
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -98,12 +98,6 @@ __all__ = [
     "EngineError",
     "EngineStartError",
     "EngineUnavailableError",
-    "InvalidCommandError",
-    "InvalidPortError",
-    "InvalidPortTokenError",
-    "InvalidProcessCursorError",
-    "InvalidProcessCwdError",
-    "InvalidProcessEnvironmentError",
     "FileSystemError",
     "FileTooLargeError",
     "GitAuthenticationError",
@@ -114,23 +108,23 @@ __all__ = [
     "GitNetworkError",
     "GitRepositoryNotFoundError",
     "HostileNameError",
-    "InvalidSandboxIdError",
+    "InvalidCommandError",
     "InvalidGitUrlError",
+    "InvalidPortError",
+    "InvalidPortTokenError",
+    "InvalidProcessCursorError",
+    "InvalidProcessCwdError",
+    "InvalidProcessEnvironmentError",
+    "InvalidSandboxIdError",
     "InvalidTerminalCursorError",
     "InvalidTerminalCwdError",
     "KernelNotFoundError",
     "KernelSupersededError",
     "LimitNotEnforceableError",
+    "NoSpaceError",
     "NotebookFolderRefusedError",
     "OperationError",
     "OperationInterruptedError",
-    "PortError",
-    "PreviewTokenError",
-    "ProcessAbortedError",
-    "NoSpaceError",
-    "ProcessExitedBeforeReadyError",
-    "ProcessNotFoundError",
-    "ProcessReadyTimeoutError",
     "PathBusyError",
     "PathExistsError",
     "PathIsDirectoryError",
@@ -138,9 +132,16 @@ __all__ = [
     "PathNotFoundError",
     "PathTooLongError",
     "PermissionDeniedError",
+    "PortError",
+    "PreviewTokenError",
+    "ProcessAbortedError",
+    "ProcessExitedBeforeReadyError",
+    "ProcessNotFoundError",
+    "ProcessReadyTimeoutError",
     "ProcessSpawnFailedError",
     "ProcessWaitTimeoutError",
     "ProtocolViolationError",
+    "ReadOnlyError",
     "SandboxBusyError",
     "SandboxConfigurationError",
     "SandboxError",
@@ -148,7 +149,6 @@ __all__ = [
     "SandboxRunningError",
     "SandboxStateError",
     "ServiceNotRespondingError",
-    "ReadOnlyError",
     "StalePreviewUrlError",
     "StaleProcessHandleError",
     "StaleTerminalHandleError",
@@ -158,9 +158,13 @@ __all__ = [
     "TerminalControlError",
     "TerminalNotFoundError",
     "TerminalWaitTimeoutError",
+    "TooManyFilesError",
+    "TooManyLinksError",
     "TransportError",
     "UnauthorizedError",
+    "UploadNotFoundError",
     "ValidationFailedError",
+    "WatchStartError",
 ]
 
 _BY_CODE: dict[str, type[SandboxError]] = {}
@@ -170,13 +174,9 @@ class SandboxError(Exception):
     """Root of every error this project raises.
 
     Parameters
-    "TooManyFilesError",
-    "TooManyLinksError",
     ----------
     message : str
-    "UploadNotFoundError",
         What failed, with the values that matter.
-    "WatchStartError",
     hint : str
         What to do now; empty when there is nothing to add.
     context : mapping, optional
@@ -928,11 +928,6 @@ class TerminalWaitTimeoutError(OperationError):
             hint="Wait again, or end it with terminate().",
             context={"terminal_id": terminal_id[:80], "timeout": timeout},
         )
-
-
-# --- files ------------------------------------------------------------------------------------
-
-
 class FileSystemError(OperationError):
     """A file or folder in the sandbox could not be used; one of its kinds where that is known.
 
@@ -941,15 +936,6 @@ class FileSystemError(OperationError):
 
     code = "FILESYSTEM_ERROR"
     _hint = ""
-
-    def __init__(self, path: str, action: str, reason: str, *, hint: str | None = None) -> None:
-        shown = path if len(path) <= 300 else f"{path[:300]}..."
-        super().__init__(
-            f"Cannot {action} {shown!r}: {reason}.",
-            hint=self._hint if hint is None else hint,
-            context={"path": shown, "action": action, "reason": reason},
-        )
-
 
 class PathNotFoundError(FileSystemError):
     """No such file or folder, or a folder on the way to it does not exist."""
@@ -1047,10 +1033,6 @@ class UploadNotFoundError(FileSystemError):
     code = "UPLOAD_NOT_FOUND"
     http_status = 404
 
-    def __init__(self, upload_id: str) -> None:
-        super().__init__(upload_id, "go on with the upload", "it has ended or was given up")
-
-
 class WatchStartError(FileSystemError):
     """The system refuses to watch a folder."""
 
@@ -1069,14 +1051,6 @@ class GitError(OperationError):
     code = "GIT_OPERATION_FAILED"
     _what = "git failed for"
     _hint = ""
-
-    def __init__(self, url: str, reason: str, *, hint: str | None = None) -> None:
-        super().__init__(
-            f"{self._what} {url[:300]!r}: {reason}.",
-            hint=self._hint if hint is None else hint,
-            context={"url": url[:300], "reason": reason},
-        )
-
 
 class InvalidGitUrlError(GitError):
     """The address is none that may be cloned from."""
