@@ -23,7 +23,9 @@ from sandbox_kernel.wire.rpc import (
     Credit,
     FrameKind,
     Hello,
+    Reply,
     ServerConnection,
+    Switch,
     frame_header,
 )
 from sandbox_kernel.wire.version import agree
@@ -36,7 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Protocol
 
+    from sandbox_kernel.wire.http import HttpServer
     from sandbox_kernel.wire.record import Record
+    from sandbox_kernel.wire.websocket import WebSocketServer
     from sandbox_runtime.loop import Loop
 
     class Door(Protocol):
@@ -85,6 +89,8 @@ _READ_SIZE = 64 << 10
 _LARGE_READ = 256 << 10  # whose memory the allocator maps anew each time: 30 us
 _DRAINED_READS = 64
 _BUFFERS = 64
+_FIRST_LETTER = ord("A")
+"""A frame of a legal first length begins with 0, a request of HTTP with a letter."""
 
 
 class Exchange:
@@ -175,7 +181,8 @@ class Connection:
     """A client's connection, from accept to close."""
 
     def __init__(self, loop: Loop, door: Door, sock: _socket.socket) -> None:
-        self.protocol = ServerConnection()
+        self.protocol: ServerConnection | HttpServer | WebSocketServer = ServerConnection()
+        self._is_new = True
         self.queued = 0
         self._loop = loop
         self._door = door
@@ -232,6 +239,12 @@ class Connection:
             return False
         if self._closing:
             return False
+        if self._is_new:
+            self._is_new = False
+            if space is None and data[0] >= _FIRST_LETTER:
+                from sandbox_kernel.wire.http import HttpServer  # noqa: PLC0415  few speak it
+
+                self.protocol = protocol = HttpServer()
         try:
             for event in protocol.receive(data) if space is None else protocol.received(count):
                 self._handle(event)
@@ -251,7 +264,9 @@ class Connection:
             if not self._receive():
                 return
 
-    def _handle(self, event: Hello | Call | Cancel | Credit | ChannelFrame) -> None:
+    def _handle(
+        self, event: Hello | Call | Cancel | Credit | ChannelFrame | Reply | Switch
+    ) -> None:
         if isinstance(event, ChannelFrame):
             if self._channel is not None:
                 self._channel.channel_frame(event.kind, event.payload)  # type: ignore[arg-type]
@@ -265,6 +280,11 @@ class Connection:
             exchange = self._calls.get(event.call)
             if exchange is not None:
                 exchange.cancel()
+        elif isinstance(event, Reply):
+            self.send(event.data)
+            self._close_if_over()
+        elif isinstance(event, Switch):
+            self._switch(event)
         else:
             self._hello(event)
 
@@ -273,8 +293,18 @@ class Connection:
             raise UnauthorizedError
         version = agree(hello.versions)
         self._deadline.cancel()
-        self.send(self.protocol.welcome(version, self._door.sandbox_id, self._door.incarnation))
+        welcome = self.protocol.welcome(version, self._door.sandbox_id, self._door.incarnation)
+        if welcome:
+            self.send(welcome)
         self._door.welcomed()
+
+    def _switch(self, event: Switch) -> None:
+        """Go on as a WebSocket; what was sent behind the request belongs to it."""
+        from sandbox_kernel.wire.websocket import WebSocketServer  # noqa: PLC0415  few speak it
+
+        self.protocol = protocol = WebSocketServer()
+        for each in protocol.receive(event.rest):
+            self._handle(each)
 
     def _call(self, call: Call) -> None:
         exchange = Exchange(self, call.call)
@@ -297,7 +327,7 @@ class Connection:
     @property
     def can_become_channel(self) -> bool:
         """Whether only the one call that asks for the channel is under way."""
-        return len(self._calls) == 1
+        return len(self._calls) == 1 and self.protocol.can_become_channel
 
     def become_channel(self, owner: ChannelOwner, *, send_buffer: int) -> None:
         """Hand the connection over, after the answer of the call that asked for it.
@@ -390,6 +420,12 @@ class Connection:
     def forget(self, exchange: Exchange) -> None:
         """Drop an answered call."""
         self._calls.pop(exchange.call, None)
+        self._close_if_over()
+
+    def _close_if_over(self) -> None:
+        if self.protocol.is_over and not self._calls:
+            # Soon, since the last answer is sent after its call is dropped.
+            self._loop.call_soon(self.close_when_sent)
 
     def close_when_sent(self) -> None:
         """Close once everything queued is sent, or the client has not taken it in time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import ContainerUnavailableError
@@ -69,8 +70,10 @@ def _connect_tcp(address: str, timeout: float | None) -> socket.socket:
 
 def _connect_unix(socket_path: str, timeout: float | None) -> socket.socket:
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    client.settimeout(timeout)
     try:
+        # A full backlog refuses a socket that does not block, as one with Python's own timeout
+        # does not; one that blocks waits its turn, so long as the system lets it.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout))
         path = os.fsencode(socket_path)
         if len(path) <= _LONGEST_PATH:
             client.connect(path)
@@ -81,7 +84,17 @@ def _connect_unix(socket_path: str, timeout: float | None) -> socket.socket:
                 client.connect(f"/proc/self/fd/{descriptor}/{name}")
             finally:
                 os.close(descriptor)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(None))
+    except BlockingIOError as error:
+        client.close()
+        raise TimeoutError from error
     except BaseException:
         client.close()
         raise
     return client
+
+
+def _timeval(seconds: float | None) -> bytes:
+    """Return a C `struct timeval`; zero is no limit."""
+    whole = seconds or 0.0
+    return struct.pack("@ll", int(whole), int(whole % 1 * 1e6))

@@ -39,8 +39,10 @@ __all__ = [
     "FrameReader",
     "Hello",
     "Item",
+    "Reply",
     "Result",
     "ServerConnection",
+    "Switch",
     "Welcome",
     "encode_frame",
 ]
@@ -240,6 +242,18 @@ class Credit(Record):
     amount: int
 
 
+class Reply(Record):
+    """Bytes that the protocol itself has to say; the owner sends them."""
+
+    data: bytes
+
+
+class Switch(Record):
+    """A client goes on in another protocol, from `rest` on."""
+
+    rest: bytes
+
+
 class Result(Record):
     """The answer of a call that answers once, or the opening of a channel."""
 
@@ -327,6 +341,11 @@ class ServerConnection(_Connection):
     `ChannelFrame` events.  After `Hello` the owner checks token and versions, then sends what
     `welcome` returns (or `failed` with call 0, and closes).
     """
+
+    is_over = False
+    """Whether the connection is to be closed once every call is answered."""
+
+    can_become_channel = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -457,6 +476,12 @@ class ClientConnection(_Connection):
 
     `hello` may be followed by calls at once, without waiting for the `Welcome`.
     """
+
+    needs_welcome = True
+    """Whether the server says `Welcome` before calls are known to have a taker."""
+
+    has_credit = True
+    """Whether the server keeps streams within what `grant` allows."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,0 +1,57 @@
+"""Which transport a handle uses: its option, else ``SANDBOX_TRANSPORT``, else RPC."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from sandbox_kernel.errors import SandboxConfigurationError
+from sandbox_kernel.transports.endpoint import Endpoint
+from sandbox_kernel.transports.rpc import RpcTransport
+
+if TYPE_CHECKING:
+    from sandbox_kernel.transports.http import HttpTransport
+
+__all__ = ["TRANSPORTS", "chosen_transport", "make_transport"]
+
+TRANSPORTS = ("rpc", "http", "websocket")
+"""Their names; the first is the default."""
+
+_VARIABLE = "SANDBOX_TRANSPORT"
+
+
+def chosen_transport(option: str | None, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the name of the transport to use.
+
+    Raises
+    ------
+    SandboxConfigurationError
+        There is none of this name.
+    """
+    source = "transport" if option is not None else _VARIABLE
+    name = option if option is not None else environ.get(_VARIABLE) or TRANSPORTS[0]
+    if name not in TRANSPORTS:
+        raise SandboxConfigurationError(
+            f"{source} = {name!r} is unknown.", hint=f"There are: {', '.join(TRANSPORTS)}."
+        )
+    return name
+
+
+def make_transport(name: str, endpoint: Endpoint) -> RpcTransport | HttpTransport:
+    """Return a transport of this name; connects at its first use.
+
+    Parameters
+    ----------
+    name : str
+        One of `TRANSPORTS`.
+    """
+    if name == "http":
+        from sandbox_kernel.transports.http import HttpTransport  # noqa: PLC0415  few use it
+
+        return HttpTransport(endpoint)
+    if name == "websocket":
+        from sandbox_kernel.transports.websocket import WebSocketTransport  # noqa: PLC0415  likewise
+
+        return WebSocketTransport(endpoint)
+    return RpcTransport(endpoint)

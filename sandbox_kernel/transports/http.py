@@ -1,0 +1,158 @@
+"""The HTTP transport: one request per call, over connections that are kept for the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self
+
+from sandbox_kernel.errors import ContainerUnavailableError
+from sandbox_kernel.transports.endpoint import Endpoint
+from sandbox_kernel.transports.link import Events, FrameChannel, Link, row_of
+from sandbox_kernel.transports.rpc import RpcTransport
+from sandbox_kernel.wire.codec import decode
+from sandbox_kernel.wire.http import HttpClient
+from sandbox_kernel.wire.operations import Empty, Kind, Operation
+from sandbox_kernel.wire.record import Record
+
+__all__ = ["HttpTransport"]
+
+_MOST_KEPT = 8
+"""Connections that wait for the next request; each costs both ends a descriptor."""
+
+
+class _Line:
+    """A connection and what it speaks."""
+
+    def __init__(self, link: Link, protocol: HttpClient) -> None:
+        self.link = link
+        self._protocol = protocol
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the next request may go out on it."""
+        return self._protocol.is_free and self.link.is_usable
+
+
+class HttpTransport:
+    """Carries each call and stream as a request of its own; channels go by the frame door.
+
+    Parameters
+    ----------
+    endpoint : Endpoint
+        The incarnation to talk to.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._free: list[_Line] = []
+        self._busy: set[_Line] = set()
+        self._channels = RpcTransport(endpoint)
+        self._is_closed = False
+        self._is_admitted = False
+
+    def __del__(self) -> None:
+        # Handles that go out of use in a notebook are rarely closed; connections must not stay.
+        for line in [*self._free, *self._busy]:
+            line.link.abandon()
+
+    async def open(self) -> None:
+        """Make sure that somebody listens, and knows our token.
+
+        Raises
+        ------
+        ContainerUnavailableError
+            Nobody listens.
+        UnauthorizedError
+            Another incarnation listens there by now.
+        """
+        if not self._is_admitted:
+            await self.call("runtime.health", Empty())
+            self._is_admitted = True
+            return
+        self._give_back(await self._line())
+
+    async def call(
+        self, operation: str, request: Record, *, incarnation: str | None = None
+    ) -> Record:
+        """Do an operation that answers once; see `Transport`."""
+        row = row_of(operation, Kind.CALL)
+        async with self._asked(row, request, incarnation) as (link, call):
+            answer = await asyncio.shield(link.pending(call).answer)
+        return decode(row.result, answer.value, answer.body)
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, operation: str, request: Record, *, incarnation: str | None = None
+    ) -> AsyncIterator[Events]:
+        """Do an operation that answers with events; see `Transport`."""
+        row = row_of(operation, Kind.STREAM)
+        async with self._asked(row, request, incarnation) as (link, call):
+            yield Events(link, call)
+
+    async def connect(
+        self, operation: str, request: Record, *, incarnation: str | None = None
+    ) -> FrameChannel:
+        """Open a channel on a connection of its own; see `Transport`."""
+        return await self._channels.connect(operation, request, incarnation=incarnation)
+
+    async def aclose(self) -> None:
+        """Close the connections; calls under way are interrupted.  A second time is fine."""
+        self._is_closed = True
+        lines = [*self._free, *self._busy]
+        self._free.clear()
+        self._busy.clear()
+        for line in lines:
+            await line.link.aclose()
+        await self._channels.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    @contextlib.asynccontextmanager
+    async def _asked(
+        self, row: Operation, request: Record, incarnation: str | None
+    ) -> AsyncIterator[tuple[Link, int]]:
+        """Send a request; one that is left unanswered ends with its connection."""
+        line = await self._line()
+        link = line.link
+        try:
+            call = link.begin(row, request, incarnation)
+            try:
+                await link.drained()
+                yield link, call
+            finally:
+                link.finish(call)
+        finally:
+            self._give_back(line)
+
+    async def _line(self) -> _Line:
+        if self._is_closed:
+            raise ContainerUnavailableError(self.endpoint.sandbox_id, "this connection was closed")
+        while self._free:
+            line = self._free.pop()
+            if line.is_free:
+                break
+            line.link.abandon()
+        else:
+            protocol = HttpClient()
+            line = _Line(await Link.open(self.endpoint, protocol), protocol)
+        self._busy.add(line)
+        return line
+
+    def _give_back(self, line: _Line) -> None:
+        self._busy.discard(line)
+        if line.is_free and len(self._free) < _MOST_KEPT and not self._is_closed:
+            self._free.append(line)
+        else:
+            line.link.abandon()

@@ -1,0 +1,37 @@
+"""The WebSocket transport, deprecated: JSON messages, for what cannot speak the frame door."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+from sandbox_kernel.transports.endpoint import Endpoint
+from sandbox_kernel.transports.link import Link
+from sandbox_kernel.transports.rpc import RpcTransport
+from sandbox_kernel.wire.websocket import WebSocketClient
+
+__all__ = ["WebSocketTransport"]
+
+
+class WebSocketTransport(RpcTransport):
+    """Carries calls and streams over one WebSocket; channels go by the frame door.
+
+    .. deprecated:: 0.1
+       It does nothing that the RPC transport does not do in less time.
+
+    Parameters
+    ----------
+    endpoint : Endpoint
+        The incarnation to talk to.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        warnings.warn(
+            "The WebSocket transport is deprecated; use the RPC transport, which is the default.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        super().__init__(endpoint)
+
+    async def _new_link(self) -> Link:
+        return await Link.open(self.endpoint, WebSocketClient(os.urandom))
