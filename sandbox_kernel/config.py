@@ -132,6 +132,21 @@ class DockerEngine(Configurable):
         help=("``UID:GID`` of every program inside; None is your own, or 1000 where you are root."),
     ).tag(config=True)
     python = Unicode("python3", help="The image's Python, by name or path.").tag(config=True)
+    door = Enum(
+        ["auto", "tcp"], "auto", help="``auto``, or ``tcp`` where a unix socket would do as well."
+    ).tag(config=True)
+    address = Unicode(
+        "127.0.0.1",
+        help="Of the engine's host: where a door by TCP is published, and reached.",
+    ).tag(config=True)
+    storage = Enum(
+        ["auto", "volume"],
+        "auto",
+        help=(
+            "``auto`` keeps workspace and home in folders of this machine where the daemon sees"
+            " these; ``volume`` always in named volumes."
+        ),
+    ).tag(config=True)
     read_only = Bool(
         False,
         help="Whether the container's own files cannot be changed; workspace, home and /tmp can.",

@@ -17,6 +17,7 @@ __all__ = [
     "USUAL_PROCESSES",
     "Engine",
     "FolderMode",
+    "Found",
     "Instance",
     "Launch",
     "Limits",
@@ -241,8 +242,21 @@ class Probe:
     facts: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A sandbox that an engine knows, though the registry may not."""
+
+    sandbox_id: str
+    lifetime: str
+
+
 class Engine(Protocol):
-    """Starts and stops isolated runtimes; holds no state of its own."""
+    """Starts and stops isolated runtimes; holds no state of its own.
+
+    An engine that keeps more of a sandbox than what lies in its layout has two further methods:
+    ``discard(layout)`` removes it when the sandbox is destroyed, and ``found(folder)`` yields a
+    `Found` for each sandbox whose layout lies, or lay, in a folder.
+    """
 
     name: str
 

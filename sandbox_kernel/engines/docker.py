@@ -7,13 +7,14 @@ says what the daemon is told, `docker_handover` gives the runtime its door and i
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from sandbox_kernel.engines import incarnation
-from sandbox_kernel.engines.base import Instance, Launch, Probe, StateLayout
+from sandbox_kernel.engines.base import Found, Instance, Launch, Probe, StateLayout
 from sandbox_kernel.engines.settings import DockerSettings
 from sandbox_kernel.errors import EngineError
 
@@ -92,12 +93,22 @@ class DockerEngine:
             return Start(launch, self.settings, client, host).run()
 
     def is_alive(self, instance: Instance, layout: StateLayout) -> bool:
-        """Whether the runtime of this instance still runs; the daemon is not asked.
+        """Whether the runtime of this instance still runs.
 
-        Decided by the lock it holds, which ends with it.
+        Decided by the lock it holds, which ends with it; by TCP there is none, and the daemon is
+        asked.
         """
-        del instance
-        return incarnation.is_locked(layout)
+        if not instance.socket.startswith("tcp://"):
+            return incarnation.is_locked(layout)
+        from sandbox_kernel.engines import docker_daemon as daemon  # noqa: PLC0415
+
+        host = str(instance.data["host"])
+        try:
+            with closing(daemon.connect(host)) as client, daemon.errors(host):
+                found = client.inspect_container(str(instance.data["container"]))
+        except (daemon.NotThereError, EngineError):
+            return False
+        return bool(found["State"]["Running"])
 
     def stop(self, instance: Instance | None, layout: StateLayout, *, grace: float) -> None:
         """End every process of the sandbox and remove its container.
@@ -107,37 +118,32 @@ class DockerEngine:
         Raises
         ------
         EngineUnavailableError
-            The daemon does not answer, and has something of the sandbox.
+            The daemon does not answer, and may have something of the sandbox.
         """
-        from sandbox_kernel.engines import docker_daemon as daemon  # noqa: PLC0415
-        from sandbox_kernel.engines.disk import empty  # noqa: PLC0415
-        from sandbox_kernel.engines.docker_start import (  # noqa: PLC0415
-            LABEL,
-            label_of,
-            remove_container,
-            remove_volumes,
-        )
+        from sandbox_kernel.engines.docker_stop import stop  # noqa: PLC0415
 
-        data = (
-            instance.data
-            if instance is not None
-            else incarnation.read_json(incarnation.record_file(layout))
-        )
-        if not data and not layout.run.exists():
-            return
-        deadline = time.monotonic() + grace
-        while incarnation.is_locked(layout) and time.monotonic() < deadline:
-            time.sleep(0.005)
-        if data:
-            host = str(data["host"])
-            with closing(daemon.connect(host)) as client:
-                label = f"{LABEL}.state={label_of(layout)}"
-                with daemon.errors(host):
-                    found = client.containers(all=True, filters={"label": label}, quiet=True)
-                for container in found:
-                    remove_container(client, host, container["Id"])
-                remove_volumes(client, host, [str(each) for each in data.get("volumes", [])])
-        incarnation.remove_files(layout)
-        empty(layout.spool)
-        if not data.get("keep_packages", True):  # without a record, nothing is thrown away
-            empty(layout.packages)
+        stop(self.settings, instance, layout, grace=grace, is_alive=self.is_alive)
+
+    def discard(self, layout: StateLayout) -> None:
+        """Remove what the daemon keeps of a sandbox that has been stopped for good: its volumes.
+
+        Raises
+        ------
+        EngineUnavailableError
+            The daemon does not answer.
+        """
+        from sandbox_kernel.engines.docker_stop import discard  # noqa: PLC0415
+
+        discard(self.settings, layout)
+
+    def found(self, folder: Path) -> Iterator[Found]:
+        """Yield the sandboxes of a data folder that the daemon knows, whatever the registry says.
+
+        Parameters
+        ----------
+        folder : Path
+            In which the layouts are.
+        """
+        from sandbox_kernel.engines.docker_stop import found  # noqa: PLC0415
+
+        return found(self.settings, folder)

@@ -177,10 +177,9 @@ def _volume(volume: Volume) -> dict[str, Any]:
         "Target": volume.dest,
         "ReadOnly": volume.read_only,
     }
-    options: dict[str, Any] = {}
+    # An empty one would be given the files and the owner of what the image has at that path.
+    options: dict[str, Any] = {"NoCopy": True}
     if volume.options is not None:
-        # What lies in the image at that path is none of the layer's.
-        options["NoCopy"] = True
         options["DriverConfig"] = {"Name": "local", "Options": dict(volume.options)}
     labels = {"jupyter-sandbox": "volume"}
     mount["VolumeOptions"] = {**options, "Labels": labels}

@@ -9,42 +9,61 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.engines import docker_daemon as daemon
 from sandbox_kernel.engines import incarnation, recipe, runtime_code
-from sandbox_kernel.engines.base import FolderMode, Instance, Launch, Reached, StateLayout
+from sandbox_kernel.engines.base import FolderMode, Instance, Launch, Limits, Reached, StateLayout
 from sandbox_kernel.engines.disk import empty, no_upper, storage_errors, tail
 from sandbox_kernel.engines.docker_body import (
+    DOOR_PORT,
     Bind,
     ContainerPlan,
     Volume,
     create_body,
     overlay_options,
 )
+from sandbox_kernel.engines.docker_door import DOOR_SCRIPT, Attached, address_of
 from sandbox_kernel.engines.docker_handover import NAME, Handover
 from sandbox_kernel.engines.docker_trial import Facts, Image, find_image, try_image
+from sandbox_kernel.engines.docker_volumes import fill, make
 from sandbox_kernel.engines.folders import host_folders
 from sandbox_kernel.engines.limits import unmet
 from sandbox_kernel.engines.machine import has_mounts_below
 from sandbox_kernel.engines.notebook_folder import claim_layer, folder_to_show
 from sandbox_kernel.engines.settings import DockerSettings
 from sandbox_kernel.errors import (
+    ContainerUnavailableError,
     EngineStartError,
     LimitNotEnforceableError,
     SandboxConfigurationError,
 )
+from sandbox_kernel.transports.endpoint import Endpoint, connect
+from sandbox_kernel.wire.rpc import ClientConnection
 
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["LABEL", "Start", "host_user", "label_of", "remove_container", "remove_volumes"]
+__all__ = [
+    "LABEL",
+    "Start",
+    "data_label_of",
+    "host_user",
+    "label_of",
+    "remove_container",
+    "remove_volumes",
+    "volume_of",
+    "volumes_file",
+]
 
 LABEL = "jupyter-sandbox"
 _PATIENCE = 30.0
+_LOOK_AGAIN = 0.25
+_DOOR_MEMORY = 64 << 20
+_LOOPBACK = ("127.0.0.1", "localhost", "::1", "")
 _EARLIER_PATIENCE = 0.5
 _SPOOL_LIMIT = 1 << 30
 _START = "/run/sandbox"
@@ -55,6 +74,22 @@ def label_of(layout: StateLayout) -> str:
     """Return what names a layout among all containers of a daemon, without telling its path."""
     path = os.path.realpath(layout.root)
     return hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+
+
+def data_label_of(layout: StateLayout) -> str:
+    """Return what names all sandboxes of one user's data folder."""
+    path = os.path.realpath(layout.root.parent)
+    return hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+
+
+def volumes_file(layout: StateLayout) -> Path:
+    """Return where it is noted that a sandbox keeps its files in volumes of a daemon."""
+    return layout.root / "volumes.json"
+
+
+def volume_of(layout: StateLayout, what: str) -> str:
+    """Return the name of a layout's volume for one purpose."""
+    return f"jupyter-sandbox-{label_of(layout)}-{what}"
 
 
 def host_user(settings: DockerSettings) -> str:
@@ -112,6 +147,13 @@ class Start:
         self.uid, _, gid = self.user.partition(":")
         self.gid = gid or self.uid
         self.notices: list[str] = []
+        self.labels = {
+            LABEL: "sandbox",
+            f"{LABEL}.id": launch.sandbox_id,
+            f"{LABEL}.lifetime": launch.lifetime,
+            f"{LABEL}.state": self.label,
+            f"{LABEL}.data": data_label_of(launch.layout),
+        }
 
     def run(self) -> Instance:
         """Start the sandbox, or leave nothing behind; see `DockerEngine.start`."""
@@ -134,6 +176,8 @@ class Start:
             python=self.settings.python,
         )
         reached = self._limits(facts)
+        self.has_files = facts.writes_files and self.settings.storage != "volume"
+        self.has_sockets = facts.shares_sockets and self.settings.door != "tcp"
         self._make_folders()
         shown = self._shown(folder, facts)
         try:
@@ -193,6 +237,9 @@ class Start:
         for path in (layout.root, layout.run):
             with storage_errors(path, "create"):
                 os.makedirs(path, mode=0o700, exist_ok=True)
+        if not self.has_files:
+            self._note_volumes()
+            return
         for path in (layout.workspace, layout.home, layout.spool, layout.packages / "user"):
             with storage_errors(path, "create"):
                 os.makedirs(path, mode=0o700, exist_ok=True)
@@ -200,6 +247,12 @@ class Start:
         empty(layout.spool)
         if not self.spec.keep_packages:
             empty(layout.packages / "user")
+
+    def _note_volumes(self) -> None:
+        """Write down that a destroy has to ask the daemon, and which."""
+        path = volumes_file(self.layout)
+        with storage_errors(path, "write"):
+            path.write_text(json.dumps({"host": self.host}))
 
     def _give_to_user(self, path: Path) -> None:
         if os.geteuid() == 0:
@@ -233,7 +286,7 @@ class Start:
         if reason:
             return self._plain(folder, reason)
         self._warn_of_owner(folder, real)
-        volume = Volume(name=f"{self.name}-folder", dest=folder, options=options)
+        volume = Volume(name=volume_of(self.layout, "folder"), dest=folder, options=options)
         how = "writable layer, host files unchanged"
         return _Shown(how=how, cwd=folder, volume=volume)
 
@@ -245,7 +298,8 @@ class Start:
         options = overlay_options(real, nothing=str(nothing))
         if options is None or has_mounts_below(real):
             return self._bound(folder, real)
-        volume = Volume(name=f"{self.name}-folder", dest=folder, options=options, read_only=True)
+        name = volume_of(self.layout, "folder")
+        volume = Volume(name=name, dest=folder, options=options, read_only=True)
         return _Shown(how="read-only", cwd=folder, volume=volume)
 
     def _plain(self, folder: str, reason: str) -> _Shown:
@@ -299,77 +353,201 @@ class Start:
             "image_id": image.id,
             "keep_packages": self.spec.keep_packages,
             "notebook_folder": shown.cwd if shown.cwd != recipe.WORKSPACE else None,
-            "volumes": [shown.volume.name] if shown.volume is not None else [],
         }
         with storage_errors(self.layout.run, "write to"):
             incarnation.record_file(self.layout).write_text(json.dumps(record))
+        plan = self._plan(image, facts, shown)
+        if self.has_sockets:
+            address, found = self._by_socket(plan, config)
+        elif self.spec.network:
+            address, found = self._by_port(plan, config)
+        else:
+            address, found = self._by_door(plan, config)
+        return Instance(
+            engine=daemon.ENGINE,
+            socket=address,
+            data=record | found,
+            isolation=self._isolation(shown),
+            limits=dict(reached),
+            notices=self.notices,
+        )
+
+    def _by_socket(
+        self, plan: ContainerPlan, config: Mapping[str, object]
+    ) -> tuple[str, dict[str, Any]]:
+        """Listen here, and hand the listening socket to the runtime."""
         with contextlib.ExitStack() as stack:
             lock = stack.enter_context(_locked(self))
             listener = stack.enter_context(_listening(self.layout.socket))
             log = stack.enter_context(_log(self.layout.log))
             handover = stack.enter_context(Handover(self.layout.run / "start"))
-            plan = self._plan(image, facts, shown, handover)
-            container = self._created(create_body(plan))
-            with daemon.errors(self.host, "start a container on"):
-                self.client.start(container)
-            out = stack.enter_context(_config_pipe({**config, "listen": {"fd": 21}, "lock_fd": 22}))
+            start = Bind(source=str(handover.folder), dest=_START)
+            plan = replace(plan, binds=(*plan.binds, start), command=_fetching(plan.command))
+            container = self._created(plan)
+            self._start(container)
+            out = stack.enter_context(_config_pipe(_handed_over(config)))
             pid = handover.give(
                 [out, listener.fileno(), lock, log],
                 timeout=_PATIENCE,
                 has_ended=lambda: self._has_ended(container),
             )
             if pid is None:
-                self._keep_log(container, log)
-                raise self._failed("its runtime ended before it answered")
-        return Instance(
-            engine=daemon.ENGINE,
-            socket=str(self.layout.socket),
-            data=record | {"container": container, "pid": pid},
-            isolation=self._isolation(shown),
-            limits=dict(reached),
-            notices=self.notices,
-        )
+                raise self._ended_early(container)
+        return str(self.layout.socket), {"container": container, "pid": pid}
 
-    def _plan(self, image: Image, facts: Facts, shown: _Shown, handover: Handover) -> ContainerPlan:
-        layout, settings = self.layout, self.settings
-        code = runtime_code.prepare(otherwise=str(layout.root / "code"))
-        binds = [
-            Bind(source=str(layout.workspace), dest=recipe.WORKSPACE, read_only=False),
-            Bind(source=str(layout.home), dest=recipe.HOME, read_only=False),
-            Bind(source=str(layout.spool), dest=recipe.SPOOL, read_only=False),
-            Bind(source=str(layout.packages / "user"), dest=recipe.PACKAGES, read_only=False),
-            Bind(source=str(handover.folder), dest=_START),
-            *(Bind(source=os.path.realpath(path), dest=path) for path in settings.extra_paths),
-        ]
-        if image.labels.get(f"{LABEL}.runtime") != _digest_of(code):
-            binds.append(Bind(source=code, dest=recipe.CODE))
-        if image.labels.get(f"{LABEL}.user") != self.user:
-            binds += self._user_files(facts)
+    def _by_port(
+        self, plan: ContainerPlan, config: Mapping[str, object]
+    ) -> tuple[str, dict[str, Any]]:
+        """Have the runtime listen, and its port published by the engine."""
+        address = self._address()
+        container = self._created(replace(plan, publish=address, reads_stdin=True))
+        with contextlib.closing(Attached(self.client, self.host, container)) as attached:
+            self._start(container)
+            # The configuration ends with the connection.
+            attached.send(
+                recipe.runtime_config({**config, "listen": {"tcp": DOOR_PORT}, "lock_fd": None})
+            )
+        reached = address_of(self.client, self.host, container, address)
+        endpoint = Endpoint(
+            sandbox_id=self.launch.sandbox_id, socket=reached, token=self.launch.token
+        )
+        if not _is_welcome(endpoint, has_ended=lambda: self._has_ended(container)):
+            raise self._ended_early(container)
+        return reached, {"container": container}
+
+    def _by_door(
+        self, plan: ContainerPlan, config: Mapping[str, object]
+    ) -> tuple[str, dict[str, Any]]:
+        """Let a second container listen, so that the sandbox has no network for it."""
+        address = self._address()
+        name = volume_of(self.layout, "door")
+        make(self.client, self.host, {name: self.labels}, image=plan.image, user=self.user)
+        shared = Volume(name=name, dest=_START)
+        door = self._created(
+            ContainerPlan(
+                image=plan.image,
+                command=(self.settings.python, "-I", "-S", "-c", DOOR_SCRIPT),
+                hostname="door",
+                user=self.user,
+                cwd="/",
+                network="bridge",
+                volumes=(shared,),
+                labels=self.labels | {LABEL: "door"},
+                limits=Limits(memory_bytes=_DOOR_MEMORY, processes=8),
+                tmp_bytes=1 << 20,
+                read_only=True,
+                publish=address,
+                reads_stdin=True,
+            ),
+            name=f"{self.name}-door",
+        )
+        content = recipe.runtime_config(_handed_over(config))
+        with contextlib.closing(Attached(self.client, self.host, door)) as attached:
+            self._start(door)
+            attached.send(b"%d\n" % len(content) + content)
+            if not attached.wait_for(b"open\n", timeout=_PATIENCE):
+                raise self._failed(f"its door did not open: {attached.said[-500:]}")
+            shown = replace(shared, read_only=True)
+            container = self._created(
+                replace(plan, volumes=(*plan.volumes, shown), command=_fetching(plan.command))
+            )
+            self._start(container)
+            reached = address_of(self.client, self.host, door, address)
+            deadline = time.monotonic() + _PATIENCE
+            while not attached.wait_for(b"taken\n", timeout=_LOOK_AGAIN):
+                if time.monotonic() > deadline or self._has_ended(container):
+                    raise self._ended_early(container)
+        return reached, {"container": container, "door": door}
+
+    def _address(self) -> str:
+        """Return the address of the engine's host at which a door may be published."""
+        given = self.settings.address
+        kind, _, rest = self.host.partition("://")
+        machine = rest.rpartition("@")[2].partition("/")[0].rpartition(":")[0] or rest
+        is_here = kind in ("unix", "http+unix", "npipe") or machine in _LOOPBACK
+        if given in _LOOPBACK and not is_here:
+            raise SandboxConfigurationError(
+                f"The Docker engine at {self.host} runs on another machine, and a sandbox's door"
+                f" at {given} could not be reached there.",
+                hint="Set DockerEngine.address to an address of that machine which only you and it"
+                " can reach, such as that of a tunnel: what passes there is not encrypted.",
+                context={"setting": "DockerEngine.address"},
+            )
+        return given
+
+    def _start(self, container: str) -> None:
+        with daemon.errors(self.host, "start a container on"):
+            self.client.start(container)
+
+    def _plan(self, image: Image, facts: Facts, shown: _Shown) -> ContainerPlan:
+        settings = self.settings
+        binds, volumes = self._storage(image, facts)
         if shown.bind is not None:
             binds.append(shown.bind)
+        if shown.volume is not None:
+            volumes.append(shown.volume)
         return ContainerPlan(
             image=image.id,
             command=(
                 *(settings.python, "-I", "-S", f"{recipe.CODE}/sandbox_runtime/container_main.py"),
-                f"{_START}/{NAME}",
             ),
             hostname=self.launch.sandbox_id,
             user=self.user,
             cwd=recipe.WORKSPACE,
             network="bridge" if self.spec.network else "none",
             binds=tuple(binds),
-            volumes=(shown.volume,) if shown.volume is not None else (),
-            labels={
-                LABEL: "sandbox",
-                f"{LABEL}.id": self.launch.sandbox_id,
-                f"{LABEL}.lifetime": self.launch.lifetime,
-                f"{LABEL}.state": self.label,
-            },
+            volumes=tuple(volumes),
+            labels=self.labels,
             limits=self.spec.limits,
             tmp_bytes=settings.tmp_bytes,
             read_only=settings.read_only,
             runtime=settings.runtime,
         )
+
+    def _storage(self, image: Image, facts: Facts) -> tuple[list[Bind], list[Volume]]:
+        """Return what persists, and the runtime's code, as this daemon can have them."""
+        layout = self.layout
+        binds: list[Bind] = []
+        volumes: list[Volume] = []
+        if self.has_files:
+            binds += [
+                Bind(source=str(path), dest=dest, read_only=False)
+                for path, dest in (
+                    (layout.workspace, recipe.WORKSPACE),
+                    (layout.home, recipe.HOME),
+                    (layout.spool, recipe.SPOOL),
+                    (layout.packages / "user", recipe.PACKAGES),
+                )
+            ]
+        else:
+            places = {
+                "workspace": recipe.WORKSPACE,
+                "home": recipe.HOME,
+                "spool": recipe.SPOOL,
+                "packages": recipe.PACKAGES,
+            }
+            volumes += [
+                Volume(name=volume_of(layout, what), dest=dest) for what, dest in places.items()
+            ]
+            labels = self.labels | {LABEL: "volume"}
+            names = {each.name: labels for each in volumes}
+            make(self.client, self.host, names, image=image.id, user=self.user)
+        code = runtime_code.prepare(otherwise=str(layout.root / "code"))
+        if image.labels.get(f"{LABEL}.runtime") == _digest_of(code):
+            pass
+        elif facts.shares_files:
+            binds.append(Bind(source=code, dest=recipe.CODE))
+        else:
+            name = volume_of(layout, "code")
+            fill(self.client, self.host, name, code, image=image.id, labels=self.labels)
+            volumes.append(Volume(name=name, dest=recipe.CODE, read_only=True))
+        if facts.shares_files:
+            binds += [
+                Bind(source=os.path.realpath(path), dest=path) for path in self.settings.extra_paths
+            ]
+            if image.labels.get(f"{LABEL}.user") != self.user:
+                binds += self._user_files(facts)
+        return binds, volumes
 
     def _user_files(self, facts: Facts) -> list[Bind]:
         """Give the user a name where the image does not know it."""
@@ -415,28 +593,32 @@ class Start:
             **self.spec.env,
         }
 
-    def _created(self, body: dict[str, Any]) -> str:
-        """Create the container; one that an earlier start left under its name goes first."""
+    def _created(self, plan: ContainerPlan, *, name: str | None = None) -> str:
+        """Create a container; one that an earlier start left under its name goes first."""
+        name = name or self.name
         for attempt in (1, 2):
             try:
                 with daemon.errors(self.host, "create a container on"):
-                    return str(self.client.create_container_from_config(body, self.name)["Id"])
+                    return str(
+                        self.client.create_container_from_config(create_body(plan), name)["Id"]
+                    )
             except daemon.ConflictError as error:
-                if attempt == 2 or not self._is_left_over():
-                    raise self._failed(
-                        f"another container has the name {self.name!r} ({error})"
-                    ) from error
-                remove_container(self.client, self.host, self.name)
+                if attempt == 2 or not self._is_left_over(name):
+                    raise self._failed(f"another container has the name {name!r}") from error
+                remove_container(self.client, self.host, name)
         raise AssertionError
 
-    def _is_left_over(self) -> bool:
-        """Whether the container of our name is ours: the lock is held by us, so it runs no more."""
+    def _is_left_over(self, name: str) -> bool:
+        """Whether a container is of an earlier start of ours, and nobody's any more."""
         try:
             with daemon.errors(self.host):
-                found = self.client.inspect_container(self.name)
+                found = self.client.inspect_container(name)
         except daemon.NotThereError:
             return True
-        return bool(found["Config"]["Labels"].get(f"{LABEL}.state") == self.label)
+        if found["Config"]["Labels"].get(f"{LABEL}.state") != self.label:
+            return False
+        # With a socket of ours we hold its lock; by TCP there is none.
+        return self.has_sockets or not found["State"]["Running"]
 
     def _has_ended(self, container: str) -> bool:
         try:
@@ -445,15 +627,21 @@ class Start:
         except daemon.NotThereError:
             return True
 
-    def _keep_log(self, container: str, log: int) -> None:
-        """Keep what the container said before it had our log."""
+    def _ended_early(self, container: str) -> EngineStartError:
+        """Return the error of a runtime that did not come up, with what its container said."""
         with contextlib.suppress(daemon.NotThereError, OSError), daemon.errors(self.host):
-            os.write(log, self.client.logs(container, stdout=True, stderr=True, tail=20))
+            said = self.client.logs(container, stdout=True, stderr=True, tail=20)
+            with open(self.layout.log, "ab") as log:
+                log.write(said)
+        return self._failed("its runtime ended before it answered")
 
     def _forget(self, shown: _Shown) -> None:
-        remove_container(self.client, self.host, self.name)
+        for name in (self.name, f"{self.name}-door"):
+            remove_container(self.client, self.host, name)
+        names = [volume_of(self.layout, "door")]
         if shown.volume is not None:
-            remove_volumes(self.client, self.host, [shown.volume.name])
+            names.append(shown.volume.name)
+        remove_volumes(self.client, self.host, names)
 
     def _clean_up(self, shown: _Shown) -> None:
         with contextlib.suppress(Exception):  # what failed first is what is told
@@ -463,6 +651,7 @@ class Start:
 
     def _isolation(self, shown: _Shown) -> dict[str, str]:
         return {
+            "door": "unix socket" if self.has_sockets else f"TCP at {self.settings.address}",
             "namespaces": "process, mount, IPC, name"
             + ("" if self.spec.network else ", network without a way out"),
             "network": "the engine's bridge" if self.spec.network else "off",
@@ -473,6 +662,33 @@ class Start:
             "container's own files": "read-only" if self.settings.read_only else "writable",
             "notebook folder": shown.how,
         }
+
+
+def _fetching(command: tuple[str, ...]) -> tuple[str, ...]:
+    return (*command, f"{_START}/{NAME}")
+
+
+def _handed_over(config: Mapping[str, object]) -> dict[str, object]:
+    """Add where the runtime puts what it is given; see `sandbox_runtime.container_main`."""
+    return {**config, "listen": {"fd": 21}, "lock_fd": 22}
+
+
+def _is_welcome(endpoint: Endpoint, *, has_ended: Callable[[], bool]) -> bool:
+    """Wait until the runtime greets a client: a published port takes connections before that."""
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        with (
+            contextlib.suppress(ContainerUnavailableError, OSError),
+            connect(endpoint, timeout=_LOOK_AGAIN) as client,
+        ):
+            client.settimeout(_PATIENCE)
+            client.sendall(ClientConnection().hello(endpoint.token, "engine"))
+            if client.recv(1):
+                return True
+        if has_ended():
+            return False
+        time.sleep(0.01)
+    return False
 
 
 def _digest_of(code: str) -> str:

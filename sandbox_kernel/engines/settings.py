@@ -46,6 +46,13 @@ class DockerSettings:
         ``UID:GID`` of every program inside; None is the caller's own, or 1000 where that is root.
     python : str
         The image's Python, by name or path.
+    door : str
+        ``auto``, or ``tcp`` where a unix socket would do as well.
+    address : str
+        Of the engine's host: where a door by TCP is published, and reached.
+    storage : str
+        ``auto`` keeps workspace and home in folders of this machine where the daemon sees these;
+        ``volume`` always in named volumes.
     read_only : bool
         Whether the container's own files cannot be changed; workspace, home and /tmp can.
     tmp_bytes : int
@@ -61,6 +68,9 @@ class DockerSettings:
     runtime: str | None = None
     user: str | None = None
     python: str = "python3"
+    door: str = "auto"
+    address: str = "127.0.0.1"
+    storage: str = "auto"
     read_only: bool = False
     tmp_bytes: int = 1 << 30
     extra_paths: tuple[str, ...] = ()

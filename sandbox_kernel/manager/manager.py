@@ -403,9 +403,19 @@ class Manager:
         self._registry.put(destroying)
         if entry.state is not State.STOPPED or is_locked(self._layout(entry.lifetime)):
             self._end_processes(destroying, grace=0.0)
+        self._discard(destroying)
         advance(destroying.state, Event.DESTROYED)
         self._registry.remove(destroying)
         log.info("sandbox %s: destroyed", entry.sandbox_id)
+
+    def _discard(self, entry: Entry) -> None:
+        """Have an engine forget what it keeps of a sandbox outside the sandbox's own folder."""
+        try:
+            discard = getattr(self._engine(entry.engine), "discard", None)
+        except SandboxConfigurationError:
+            return  # it is no longer installed
+        if discard is not None:
+            discard(self._layout(entry.lifetime))
 
     def _end_processes(self, entry: Entry, *, grace: float) -> None:
         engine = self._engine(entry.engine)
@@ -523,19 +533,49 @@ class Manager:
             except (OSError, ValueError, KeyError, TypeError, SandboxError):
                 continue
             log.warning("sandbox %s: found again in %s", sandbox_id, folder)
-            yield Entry(
-                sandbox_id=sandbox_id,
-                lifetime=folder.name,
-                state=State.STOPPED,
-                engine=self.settings.engine,
-                spec=self.settings.spec(),
-                chosen=frozenset(),
-                ephemeral=ephemeral,
-                token=None,
-                instance=None,
-                created_at=created_at,
-                started_at=None,
+            yield self._found_again(
+                sandbox_id, folder.name, State.STOPPED, created_at=created_at, ephemeral=ephemeral
             )
+        yield from self._found_by_engine({folder.name for folder in folders})
+
+    def _found_by_engine(self, known: set[str]) -> Iterator[Entry]:
+        """Yield the sandboxes of which nothing is left but what the engine knows."""
+        try:
+            found = getattr(self._engine(self.settings.engine), "found", None)
+        except SandboxError:
+            return  # the first start will say what is wrong
+        for each in found(self._data / "sandboxes") if found is not None else ():
+            try:
+                sandbox_id = check_sandbox_id(each.sandbox_id)
+            except SandboxError:
+                continue
+            if each.lifetime and each.lifetime not in known and each.lifetime.isalnum():
+                log.warning("sandbox %s: found again in the engine", sandbox_id)
+                # What runs there is ended before anything else: nobody knows its secret.
+                yield self._found_again(sandbox_id, each.lifetime, State.STOPPING)
+
+    def _found_again(
+        self,
+        sandbox_id: str,
+        lifetime: str,
+        state: State,
+        *,
+        created_at: float | None = None,
+        ephemeral: bool = False,
+    ) -> Entry:
+        return Entry(
+            sandbox_id=sandbox_id,
+            lifetime=lifetime,
+            state=state,
+            engine=self.settings.engine,
+            spec=self.settings.spec(),
+            chosen=frozenset(),
+            ephemeral=ephemeral,
+            token=None,
+            instance=None,
+            created_at=time.time() if created_at is None else created_at,
+            started_at=None,
+        )
 
     # --- looking ---
 

@@ -128,9 +128,14 @@ class Client:
 
     def __init__(self, path: str, token: str = TOKEN) -> None:
         self.protocol = ClientConnection()
-        self.socket = socket.socket(socket.AF_UNIX)
+        is_tcp = path.startswith("tcp://")
+        self.socket = socket.socket(socket.AF_INET if is_tcp else socket.AF_UNIX)
         try:
-            self.socket.connect(path)
+            if is_tcp:
+                host, _, port = path.removeprefix("tcp://").rpartition(":")
+                self.socket.connect((host, int(port)))
+            else:
+                self.socket.connect(path)
         except OSError:
             self.socket.close()
             raise
