@@ -70,11 +70,14 @@ def get_sandbox(
     *,
     manager: Manager | None = None,
     normalize_id: bool = False,
+    transport: str | None = None,
     **options: Unpack[SandboxOptions],
 ) -> Sandbox:
     """Return a handle on the sandbox of this id; see `sandbox_kernel.get_sandbox`."""
     return Sandbox(
-        _sandbox.get_sandbox(sandbox_id, manager=manager, normalize_id=normalize_id, **options)
+        _sandbox.get_sandbox(
+            sandbox_id, manager=manager, normalize_id=normalize_id, transport=transport, **options
+        )
     )
 
 

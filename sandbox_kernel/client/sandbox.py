@@ -45,7 +45,7 @@ from sandbox_kernel.manager.identity import check_sandbox_id
 from sandbox_kernel.manager.manager import Manager, SandboxInfo
 from sandbox_kernel.manager.running import Running
 from sandbox_kernel.manager.settings import data_folder
-from sandbox_kernel.transports.rpc import RpcTransport
+from sandbox_kernel.transports.choice import AnyTransport, chosen_transport, make_transport
 from sandbox_kernel.wire.operations import (
     CreateTerminalRequest,
     Empty,
@@ -100,6 +100,7 @@ def get_sandbox(
     *,
     manager: Manager | None = None,
     normalize_id: bool = False,
+    transport: str | None = None,
     **options: Unpack[SandboxOptions],
 ) -> Sandbox:
     """Return a handle on the sandbox of this id; starts nothing.
@@ -115,6 +116,9 @@ def get_sandbox(
         By default one for the user's settings.
     normalize_id : bool
         Lower the id first.
+    transport : str, optional
+        ``rpc``, ``http`` or ``websocket`` (deprecated): what carries this handle's operations.  By
+        default what the environment variable ``SANDBOX_TRANSPORT`` says, else ``rpc``.
     **options
         What shall differ from the settings, see `SandboxOptions`; used when the sandbox starts.
         ``sleep_after`` and ``keep_alive`` reach one that runs too.
@@ -128,6 +132,7 @@ def get_sandbox(
         check_sandbox_id(sandbox_id, normalize_id=normalize_id),
         manager=manager if manager is not None else _default_manager(),
         options=options,
+        transport=transport,
     )
 
 
@@ -155,12 +160,18 @@ class Sandbox(FileOperations):
     """
 
     def __init__(
-        self, sandbox_id: str, *, manager: Manager, options: SandboxOptions | None = None
+        self,
+        sandbox_id: str,
+        *,
+        manager: Manager,
+        options: SandboxOptions | None = None,
+        transport: str | None = None,
     ) -> None:
         self._id = sandbox_id
+        self._transport_name = chosen_transport(transport)
         self._manager = manager
         self._changes = spec_changes(options or {})
-        self._transport: RpcTransport | None = None
+        self._transport: AnyTransport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connecting: asyncio.Lock | None = None
         self._notices: list[str] = []
@@ -569,7 +580,7 @@ class Sandbox(FileOperations):
     ) -> None:
         await self.aclose()
 
-    async def _taken(self, work: Callable[[RpcTransport], Awaitable[T]]) -> T:
+    async def _taken(self, work: Callable[[AnyTransport], Awaitable[T]]) -> T:
         """Have the sandbox do something, and a later incarnation if one ends before it begins."""
         for _ in range(_BEGINNINGS):
             transport = await self._connected()
@@ -589,7 +600,7 @@ class Sandbox(FileOperations):
         except ContainerUnavailableError:
             return None
 
-    async def _connected(self) -> RpcTransport:
+    async def _connected(self) -> AnyTransport:
         """Return a connected transport, starting the sandbox if need be.
 
         Nothing has been sent yet when a connection fails here, so trying again is safe.
@@ -599,7 +610,7 @@ class Sandbox(FileOperations):
                 return self._transport
             for attempt in range(_ATTEMPTS):
                 running = await self._ensured()
-                transport = RpcTransport(running.endpoint)
+                transport = make_transport(self._transport_name, running.endpoint)
                 asked_at = time.monotonic()
                 try:
                     await transport.open()
@@ -623,7 +634,7 @@ class Sandbox(FileOperations):
                 return transport
             raise AssertionError  # the last attempt returns or raises
 
-    async def _found(self) -> RpcTransport | None:
+    async def _found(self) -> AnyTransport | None:
         """Return a connected transport if the sandbox runs; starts nothing."""
         async with self._lock():
             if self._transport is not None and await self._opens(self._transport):
@@ -631,13 +642,13 @@ class Sandbox(FileOperations):
             running = await self._in_thread(functools.partial(self._manager.find_running, self._id))
             if running is None:
                 return None
-            transport = RpcTransport(running.endpoint)
+            transport = make_transport(self._transport_name, running.endpoint)
             if not await self._opens(transport):
                 return None
             self._transport = transport
             return transport
 
-    async def _opens(self, transport: RpcTransport) -> bool:
+    async def _opens(self, transport: AnyTransport) -> bool:
         try:
             await transport.open()
         except (ContainerUnavailableError, UnauthorizedError):
@@ -721,7 +732,7 @@ class Sandbox(FileOperations):
             if running is None:
                 raise ContainerUnavailableError(self._id, "it has stopped") from last
             try:
-                return await RpcTransport(running.endpoint).connect(
+                return await make_transport(self._transport_name, running.endpoint).connect(
                     operation, request, incarnation=info.incarnation
                 )
             except StaleTerminalHandleError as error:
@@ -825,7 +836,7 @@ class _Collected:
 
 
 async def _executed(
-    request: ExecRequest, collected: _Collected, transport: RpcTransport
+    request: ExecRequest, collected: _Collected, transport: AnyTransport
 ) -> WireExecResult:
     async with transport.stream("exec", request) as events:
         async for event in events:

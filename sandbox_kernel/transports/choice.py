@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from sandbox_kernel.errors import SandboxConfigurationError
 from sandbox_kernel.transports.endpoint import Endpoint
@@ -13,7 +13,9 @@ from sandbox_kernel.transports.rpc import RpcTransport
 if TYPE_CHECKING:
     from sandbox_kernel.transports.http import HttpTransport
 
-__all__ = ["TRANSPORTS", "chosen_transport", "make_transport"]
+AnyTransport: TypeAlias = "RpcTransport | HttpTransport"
+
+__all__ = ["TRANSPORTS", "AnyTransport", "chosen_transport", "make_transport"]
 
 TRANSPORTS = ("rpc", "http", "websocket")
 """Their names; the first is the default."""
@@ -38,7 +40,7 @@ def chosen_transport(option: str | None, environ: Mapping[str, str] = os.environ
     return name
 
 
-def make_transport(name: str, endpoint: Endpoint) -> RpcTransport | HttpTransport:
+def make_transport(name: str, endpoint: Endpoint) -> AnyTransport:
     """Return a transport of this name; connects at its first use.
 
     Parameters
