@@ -34,9 +34,15 @@
         +-- StaleProcessHandleError
         +-- InvalidProcessCursorError
         +-- ProcessWaitTimeoutError
+        +-- ProcessExitedBeforeLogError
         +-- CommandTimeoutError
         +-- ProcessAbortedError
         +-- StdinClosedError
+        +-- SessionNotFoundError
+        +-- SessionAlreadyExistsError
+        +-- SessionBusyError
+        +-- SessionTerminatedError
+        +-- SessionDestroyedError
         +-- KernelNotFoundError
         +-- KernelSupersededError
         +-- PortError                    a port of the sandbox, and what listens on it
@@ -135,6 +141,7 @@ __all__ = [
     "PortError",
     "PreviewTokenError",
     "ProcessAbortedError",
+    "ProcessExitedBeforeLogError",
     "ProcessExitedBeforeReadyError",
     "ProcessNotFoundError",
     "ProcessReadyTimeoutError",
@@ -149,6 +156,11 @@ __all__ = [
     "SandboxRunningError",
     "SandboxStateError",
     "ServiceNotRespondingError",
+    "SessionAlreadyExistsError",
+    "SessionBusyError",
+    "SessionDestroyedError",
+    "SessionNotFoundError",
+    "SessionTerminatedError",
     "StalePreviewUrlError",
     "StaleProcessHandleError",
     "StaleTerminalHandleError",
@@ -651,6 +663,25 @@ class ProcessWaitTimeoutError(OperationError):
         )
 
 
+class ProcessExitedBeforeLogError(OperationError):
+    """The process ended, and the pattern waited for was not in what it wrote."""
+
+    code = "PROCESS_EXITED_BEFORE_LOG"
+    http_status = 409
+
+    def __init__(self, process_id: str, pattern: str, exit_code: int) -> None:
+        super().__init__(
+            f"Process {process_id[:80]!r} ended with code {exit_code} and had not written "
+            f"{pattern[:200]!r}.",
+            hint="logs() has what it wrote.",
+            context={
+                "process_id": process_id[:80],
+                "pattern": pattern[:200],
+                "exit_code": exit_code,
+            },
+        )
+
+
 class CommandTimeoutError(OperationError):
     """exec's time limit passed; the command and its process group were killed.
 
@@ -693,6 +724,83 @@ class StdinClosedError(OperationError):
             f"Process {process_id[:80]!r} takes no input: its stdin is closed.",
             hint="Start it with stdin=True to write to it.",
             context={"process_id": process_id[:80]},
+        )
+
+
+class SessionNotFoundError(OperationError):
+    """No session of this id in the present container."""
+
+    code = "SESSION_NOT_FOUND"
+    http_status = 404
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"No session {session_id[:80]!r} in this container.",
+            hint="Sessions end with their container; make it with create_session().",
+            context={"session_id": session_id[:80]},
+        )
+
+
+class SessionAlreadyExistsError(OperationError):
+    """A session of this id lives already."""
+
+    code = "SESSION_ALREADY_EXISTS"
+    http_status = 409
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"Session {session_id[:80]!r} exists already.",
+            hint="Use get_session(), or delete it first.",
+            context={"session_id": session_id[:80]},
+        )
+
+
+class SessionBusyError(OperationError):
+    """Other commands hold the session; this one was not started."""
+
+    code = "SESSION_BUSY"
+    http_status = 409
+
+    def __init__(self, session_id: str, reason: str) -> None:
+        super().__init__(
+            f"The command was not started: session {session_id[:80]!r} is busy ({reason}).",
+            hint="Repeat it later, use another session, or cancel what runs.",
+            context={"session_id": session_id[:80], "reason": reason},
+        )
+
+
+class SessionTerminatedError(OperationError):
+    """The session's shell has ended; the next command gets a new one, in the last known folder.
+
+    ``context`` holds the shell's ``exit_code`` and ``signal``, and for the command that ended it
+    what was written until then: ``stdout`` and ``stderr`` (text), at most 64 KiB of each.
+    """
+
+    code = "SESSION_TERMINATED"
+    http_status = 410
+
+    def __init__(
+        self, session_id: str, exit_code: int, *, signal: int | None = None, reason: str = ""
+    ) -> None:
+        how = f"signal {signal}" if signal is not None else f"code {exit_code}"
+        super().__init__(
+            f"The shell of session {session_id[:80]!r} ended with {how}"
+            f"{': ' + reason if reason else ''}; its variables and functions are gone.",
+            hint="The next command starts a new shell in the same folder.",
+            context={"session_id": session_id[:80], "exit_code": exit_code, "signal": signal},
+        )
+
+
+class SessionDestroyedError(OperationError):
+    """The session was deleted while a command ran or waited in it."""
+
+    code = "SESSION_DESTROYED"
+    http_status = 410
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"Session {session_id[:80]!r} was deleted while the command ran or waited in it.",
+            context={"session_id": session_id[:80]},
         )
 
 

@@ -21,6 +21,8 @@ LOOKUPS = frozenset(
         "runtime.configure",
         "process.get",
         "process.list",
+        "session.get",
+        "session.list",
         "kernel.list",
         "port.connect",
         "port.get",

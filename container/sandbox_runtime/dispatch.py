@@ -5,6 +5,7 @@ from __future__ import annotations
 from sandbox_kernel.errors import (
     KernelNotFoundError,
     OperationError,
+    OperationInterruptedError,
     SandboxError,
     StalePreviewUrlError,
     StaleProcessHandleError,
@@ -100,8 +101,59 @@ def _refuse_stale(request: Record) -> None:
         raise StalePreviewUrlError(port)
 
 
-def _start_process(workshop: Workshop, request: Any, _exchange: Exchange) -> Record:
-    return workshop.processes.start(request)
+def _exec(workshop: Workshop, request: Any, exchange: Exchange) -> None:
+    _check_command(request)
+    if request.command is not None and request.session is not None:
+        workshop.sessions.exec(request, exchange)
+        return
+    if request.session is not None and request.session != "default":
+        workshop.sessions.get(request.session)
+
+    def start() -> None:
+        cwd, env = workshop.session_state(request.session)
+        workshop.processes.exec(request, exchange, cwd=cwd, base_env=env)
+
+    _in_session(workshop, request, exchange, start)
+
+
+def _check_command(request: Any) -> None:
+    if request.command is not None and request.argv:
+        raise ValidationFailedError("command", "and argv exclude each other")
+
+
+def _start_process(workshop: Workshop, request: Any, exchange: Exchange) -> None:
+    _check_command(request)
+
+    def start() -> Record:
+        cwd, env = workshop.session_state(request.session)
+        return workshop.processes.start(request, cwd=cwd, base_env=env)
+
+    _in_session(workshop, request, exchange, start)
+
+
+def _create_terminal(workshop: Workshop, request: Any, exchange: Exchange) -> None:
+    def create() -> Record:
+        cwd, env = workshop.session_state(request.session)
+        return workshop.terminals.create(request, session_cwd=cwd, session_env=env)
+
+    _in_session(workshop, request, exchange, create)
+
+
+def _in_session(
+    workshop: Workshop, request: Any, exchange: Exchange, begin: Callable[[], Record | None]
+) -> None:
+    """Begin with a session's folder and environment, as new as they can be had without waiting."""
+    if request.session is None:
+        answer_with(exchange, begin, workshop.log)
+        return
+
+    def go_on() -> None:
+        if exchange.cancelled:
+            exchange.fail(OperationInterruptedError("the call", "it was cancelled"))
+        else:
+            answer_with(exchange, begin, workshop.log)
+
+    workshop.look_at_session(request.session, go_on)
 
 
 def _signal(workshop: Workshop, request: Any, _exchange: Exchange) -> Record:
@@ -123,6 +175,7 @@ def _terminal_list(workshop: Workshop, _request: Any, _exchange: Exchange) -> Re
 
 _FAMILIES: dict[str, str] = {
     "file": "sandbox_runtime.file_handlers",
+    "session": "sandbox_runtime.session_handlers",
     "port": "sandbox_runtime.port_handlers",
 }
 """Modules with more handlers, by the part of the operations' names before the dot."""
@@ -131,7 +184,7 @@ HANDLERS: dict[str, Handler] = {
     "runtime.health": lambda workshop, _request, _exchange: workshop.health(),
     "runtime.configure": lambda workshop, request, _exchange: workshop.configure(request),
     "runtime.shutdown": lambda workshop, request, _exchange: workshop.shut_down(request),
-    "exec": lambda workshop, request, exchange: workshop.processes.exec(request, exchange),
+    "exec": _exec,
     "process.start": _start_process,
     "process.get": lambda workshop, request, _: workshop.processes.get(request.process_id),
     "process.list": _process_list,
@@ -142,6 +195,9 @@ HANDLERS: dict[str, Handler] = {
         request, exchange
     ),
     "process.signal": _signal,
+    "process.kill_all": lambda workshop, request, exchange: workshop.processes.kill_all(
+        request, exchange
+    ),
     "process.wait": lambda workshop, request, exchange: workshop.processes.wait(request, exchange),
     "kernel.start": lambda workshop, request, exchange: workshop.kernels.start(request, exchange),
     "kernel.connect": lambda workshop, request, exchange: workshop.kernels.connect(
@@ -149,7 +205,7 @@ HANDLERS: dict[str, Handler] = {
     ),
     "kernel.list": _kernel_list,
     "kernel.end": lambda workshop, request, exchange: workshop.kernels.end(request, exchange),
-    "terminal.create": lambda workshop, request, _exchange: workshop.terminals.create(request),
+    "terminal.create": _create_terminal,
     "terminal.get": lambda workshop, request, _exchange: workshop.terminals.get(request),
     "terminal.list": _terminal_list,
     "terminal.snapshot": lambda workshop, request, _: workshop.terminals.snapshot(request),

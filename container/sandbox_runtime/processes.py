@@ -12,6 +12,8 @@ import os
 import time
 
 from sandbox_kernel.errors import (
+    CommandNotFoundError,
+    InvalidCommandError,
     OperationInterruptedError,
     ProcessAbortedError,
     ProcessNotFoundError,
@@ -24,6 +26,8 @@ from sandbox_kernel.wire.operations import (
     Empty,
     ExecRequest,
     ExecResult,
+    KillAllRequest,
+    KillAllResult,
     OutputEnd,
     OutputEvent,
     OutputRequest,
@@ -38,12 +42,13 @@ from sandbox_runtime.cursors import make_cursor, read_cursor
 from sandbox_runtime.input_queue import InputQueue
 from sandbox_runtime.loop import READ, WRITE
 from sandbox_runtime.quick import signal
-from sandbox_runtime.spawn import overlay, program_name, shown, spawn
+from sandbox_runtime.spawn import MOST_ARGV_SHOWN, overlay, program_name, shown, spawn
 from sandbox_runtime.spool import DATA_IN_MEMORY, STDERR, STDOUT, Spool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
     from sandbox_kernel.errors import SandboxError
     from sandbox_kernel.wire.record import Record
@@ -55,7 +60,17 @@ if TYPE_CHECKING:
     from sandbox_runtime.loop import Loop, Timer
     from sandbox_runtime.memory_events import MemoryEvents
 
-__all__ = ["FINISHED_KEPT", "KILL_GRACE", "Process", "Processes"]
+__all__ = [
+    "FINISHED_KEPT",
+    "KILL_GRACE",
+    "Input",
+    "Output",
+    "Process",
+    "Processes",
+    "check_text",
+    "check_timeout",
+    "feed",
+]
 
 FINISHED_KEPT = 64
 """How many finished processes are remembered with their output; the oldest is forgotten first."""
@@ -77,7 +92,7 @@ _DISK_RETRY = 1.0
 _STREAMS = ("stdout", "stderr")
 
 
-class _Output:
+class Output:
     """The reading end of a process's stdout or stderr."""
 
     def __init__(self, process: Process, stream: int, fd: int) -> None:
@@ -89,10 +104,13 @@ class _Output:
         self._large = False
         self._left: int | None = None
         self._unwritten = b""
+        self.is_left = False
+        """Whether somebody may still write to it."""
         self.watch()
 
     @property
     def is_open(self) -> bool:
+        """Whether it is still read."""
         return self._fd >= 0
 
     def watch(self) -> None:
@@ -171,19 +189,25 @@ class _Output:
         self._drain()
 
     def _drain(self) -> None:
-        """Read once per turn until the pipe is empty or as much has come as it could hold."""
-        if self._fd < 0 or self._left is None or self._unwritten:
-            return
-        if self._process.spool.room <= 0:
-            return
-        count = self._read(min(_CHUNK, self._left))
-        self._left -= count
-        if self._fd < 0 or self._unwritten:
-            return
-        if count and self._left > 0:
-            self._loop.call_soon(self._drain)
-            return
+        """Read until the pipe is empty or as much has come as it could hold; little per turn."""
+        read = 0
+        while True:
+            if self._fd < 0 or self._left is None or self._unwritten:
+                return
+            if self._process.spool.room <= 0:
+                return
+            count = self._read(min(_CHUNK, self._left))
+            self._left -= count
+            if self._fd < 0 or self._unwritten:
+                return
+            if not count or self._left <= 0:
+                break
+            read += count
+            if read >= _DEFAULT_PIPE:
+                self._loop.call_soon(self._drain)
+                return
         fd, self._fd = self._fd, -1
+        self.is_left = True
         self._process.table.leftovers.discard(fd)
         self._process.output_closed()
 
@@ -199,7 +223,7 @@ class _Output:
         self._process.output_closed()
 
 
-class _Input:
+class Input:
     """The writing end of a process's stdin, and what waits to be written."""
 
     def __init__(self, process: Process, fd: int) -> None:
@@ -346,6 +370,8 @@ class Process:
         self.process_id = process_id
         self.serial = serial
         self.argv = shown(argv)
+        self.command: str | None = None
+        self.session: str | None = None
         self.cwd = cwd
         self.pid = 0
         self.spool = Spool(table.config.spool_dir, table.spool_limit)
@@ -360,9 +386,11 @@ class Process:
         self.exit_code: int | None = None
         self.signal: int | None = None
         self.reason: str | None = None
+        self.failure: SandboxError | None = None
+        """What its caller is told in the place of how it ended."""
         self.finished = False
-        self.stdin: _Input | None = None
-        self.outputs: list[_Output] = []
+        self.stdin: Input | None = None
+        self.outputs: list[Output] = []
         self.timer: Timer | None = None
 
     def __repr__(self) -> str:
@@ -391,12 +419,14 @@ class Process:
             started_at=self.started_at,
             ended_at=self.ended_at,
             output_bytes=self.spool.end,
+            command=self.command,
+            session=self.session,
             incarnation=self.table.incarnation,
         )
 
     def _status(self) -> str:
         if self.running:
-            return "running"
+            return "running" if self.pid else "starting"
         if self.signal is not None:
             return "killed"
         return "failed" if self.exit_code else "completed"
@@ -442,18 +472,28 @@ class Process:
             self.reason = self.reason or reason
             self.table.children.end_group(self.pid, grace)
 
+    def send_signal(self, number: int, *, group: bool) -> None:
+        """Signal the direct child, which has not been reaped, or its whole group."""
+        if group:
+            signal_group(self.pid, number)
+        else:
+            # Not reaped yet, so the pid cannot be anybody else's.
+            os.kill(self.pid, number)
+
     def exited(self, status: int) -> None:
         """Take the wait status of the direct child."""
         code = os.waitstatus_to_exitcode(status)
+        self.table.children.check_group(self.pid)
+        self.conclude(128 - code if code < 0 else code, -code if code < 0 else None)
+
+    def conclude(self, code: int, number: int | None) -> None:
+        """Take how it ended: the code, and the signal that it died of."""
         self.duration = time.monotonic() - self.began
         self.ended_at = time.time()
-        if code < 0:
-            self.signal = -code
-            code = 128 - code
         self.exit_code = code
-        if self.signal == signal.SIGKILL and self.table.memory_events.explains_kill():
+        self.signal = number
+        if code == 128 + signal.SIGKILL and self.table.memory_events.explains_kill():
             self.reason = "memory_limit"
-        self.table.children.check_group(self.pid)
         if self.timer is not None:
             self.timer.cancel()
         if self.stdin is not None:
@@ -524,23 +564,14 @@ class Processes:
         timeout: float | None,
         merge_stderr: bool,
         with_stdin: bool,
+        base_env: Mapping[str, str] | None = None,
     ) -> Process:
         name = program_name(argv)
-        if timeout is not None and not 0 < timeout < 1e9:
-            raise ValidationFailedError("timeout", "must be a number of seconds above zero")
-        whole_env = overlay(self.config.env, env)
+        check_timeout(timeout)
+        whole_env = overlay(self.config.env if base_env is None else base_env, env)
         if self.stopping:
             raise ProcessSpawnFailedError(name, "the sandbox is stopping")
-        self._serial += 1
-        if process_id is None:
-            process_id = f"p-{self._serial}"
-            while process_id in self._table:
-                self._serial += 1
-                process_id = f"p-{self._serial}"
-        elif not 0 < len(process_id) <= 128 or not process_id.isprintable():
-            raise ValidationFailedError("process_id", "must be 1 to 128 printable characters")
-        elif process_id in self._table:
-            raise ValidationFailedError("process_id", f"{process_id!r} is taken")
+        process_id = self.new_id(process_id)
         process = Process(self, process_id, self._serial, list(argv), cwd or self.config.cwd)
         ours: list[int] = []
         theirs: list[int] = []
@@ -575,37 +606,96 @@ class Processes:
             # Only our ends: both ends of a pipe are files of their own, programs expect to block.
             os.set_blocking(fd, False)
         if with_stdin:
-            process.stdin = _Input(process, ours.pop())
+            process.stdin = Input(process, ours.pop())
         process.outputs = [
-            _Output(process, stream, fd) for stream, fd in zip((STDOUT, STDERR), ours, strict=False)
+            Output(process, stream, fd) for stream, fd in zip((STDOUT, STDERR), ours, strict=False)
         ]
         if timeout is not None:
             process.timer = self.loop.call_at(process.began + timeout, process.time_is_up)
-        self._table[process_id] = process
-        self.activity.hold(f"process {process_id}")
+        self.enter(process)
         self.children.watch(process.pid, process.exited)
         return process
+
+    @property
+    def serial(self) -> int:
+        """The number of the newest process."""
+        return self._serial
+
+    def new_id(self, wanted: str | None) -> str:
+        """Return the id of a new process, and count it.
+
+        Raises
+        ------
+        ValidationFailedError
+            The wanted one cannot be had.
+        """
+        self._serial += 1
+        if wanted is None:
+            while f"p-{self._serial}" in self._table:
+                self._serial += 1
+            return f"p-{self._serial}"
+        if not 0 < len(wanted) <= 128 or not wanted.isprintable():
+            raise ValidationFailedError("process_id", "must be 1 to 128 printable characters")
+        if wanted in self._table:
+            raise ValidationFailedError("process_id", f"{wanted!r} is taken")
+        return wanted
+
+    def enter(self, process: Process) -> None:
+        """List a process, which holds the sandbox awake until its end."""
+        self._table[process.process_id] = process
+        self.activity.hold(f"process {process.process_id}")
 
     def _null_device(self) -> int:
         if self._null < 0:
             self._null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         return self._null
 
-    def exec(self, request: ExecRequest, exchange: Exchange) -> None:
-        """Run a command, stream its output, and end it when its caller is gone."""
-        process = self._start(
+    def exec(
+        self,
+        request: ExecRequest,
+        exchange: Exchange,
+        *,
+        cwd: str | None = None,
+        base_env: Mapping[str, str] | None = None,
+    ) -> None:
+        """Run a command, stream its output, and end it when its caller is gone.
+
+        `cwd` and `base_env` hold where the request says nothing.
+        """
+        process = self._begin(
             request.argv,
-            process_id=None,
-            cwd=request.cwd,
+            request.command,
+            process_id=request.process_id,
+            cwd=request.cwd or cwd,
             env=request.env,
-            timeout=request.timeout,
+            timeout=request.fallback_timeout if request.timeout is None else request.timeout,
             merge_stderr=request.merge_stderr,
-            with_stdin=request.stdin is not None,
+            with_stdin=request.stdin is not None or request.stdin_open,
+            base_env=base_env,
         )
+        self.serve(process, exchange)
+        feed(process, request)
+
+    def _begin(self, argv: list[str], command: str | None, **how: Any) -> Process:
+        """Start argv, or a text in a shell of its own."""
+        if command is None:
+            return self._start(argv, **how)
+        check_text(command)
+        try:
+            process = self._start(["bash", "-c", command], **how)
+        except CommandNotFoundError:
+            process = self._start(["sh", "-c", command], **how)
+        process.command = command[:MOST_ARGV_SHOWN]
+        return process
+
+    def serve(self, process: Process, exchange: Exchange) -> None:
+        """Stream a command's output and end to its one caller, without whom it is ended."""
         process.keeps_output = False
 
         def make_end() -> Record | SandboxError:
             self._forget(process)
+            if process.failure is not None:
+                return process.failure
             if process.reason == "stopped":
                 return ProcessAbortedError(process.process_id)
             return ExecResult(
@@ -624,19 +714,25 @@ class Processes:
             follower.pump()
 
         exchange.on_cancel = cancelled
-        if process.stdin is not None and request.stdin is not None:
-            process.stdin.write(request.stdin, None, close=True)
 
-    def start(self, request: StartProcessRequest) -> ProcessInfo:
+    def start(
+        self,
+        request: StartProcessRequest,
+        *,
+        cwd: str | None = None,
+        base_env: Mapping[str, str] | None = None,
+    ) -> ProcessInfo:
         """Start a process that outlives its caller."""
-        process = self._start(
+        process = self._begin(
             request.argv,
+            request.command,
             process_id=request.process_id,
-            cwd=request.cwd,
+            cwd=request.cwd or cwd,
             env=request.env,
             timeout=request.timeout,
             merge_stderr=request.merge_stderr,
             with_stdin=request.stdin,
+            base_env=base_env,
         )
         return process.info()
 
@@ -752,13 +848,25 @@ class Processes:
         if not 1 <= request.signal < signal.NSIG:
             raise ValidationFailedError("signal", f"must be 1 to {signal.NSIG - 1}")
         process = self._get(request.process_id)
-        if not process.running:
-            return
-        if request.group:
-            signal_group(process.pid, request.signal)
-        else:
-            # Not reaped yet, so the pid cannot be anybody else's.
-            os.kill(process.pid, request.signal)
+        if process.running:
+            process.send_signal(request.signal, group=request.group)
+
+    def kill_all(self, request: KillAllRequest, exchange: Exchange) -> Record | None:
+        """End every process that `start` started; answered when they have ended."""
+        if not 0 <= request.grace <= 300:
+            raise ValidationFailedError("grace", "must be 0 to 300 seconds")
+        every = [each for each in self._table.values() if each.running and each.keeps_output]
+        left = set(every)
+
+        def ended(process: Process) -> None:
+            left.discard(process)
+            if not left:
+                exchange.result(KillAllResult(count=len(every)))
+
+        for each in every:
+            each.on_exit.append(ended)
+            each.end("killed", request.grace)
+        return None if every else KillAllResult(count=0)
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -786,6 +894,26 @@ class Processes:
         self.stopping = True
         for each in list(self._table.values()):
             each.end("stopped", grace)
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Make sure that a time limit can be kept."""
+    if timeout is not None and not 0 < timeout < 1e9:
+        raise ValidationFailedError("timeout", "must be a number of seconds above zero")
+
+
+def check_text(command: str) -> None:
+    """Make sure that a shell can be given a text."""
+    if not command:
+        raise InvalidCommandError("the text is empty")
+    if "\0" in command:
+        raise InvalidCommandError("the text holds a NUL")
+
+
+def feed(process: Process, request: ExecRequest) -> None:
+    """Give a command the input that came with it."""
+    if process.stdin is not None and request.stdin is not None:
+        process.stdin.write(request.stdin, None, close=not request.stdin_open)
 
 
 def _close(fds: list[int]) -> None:

@@ -28,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["check_folder", "overlay", "program_name", "shown", "spawn"]
+__all__ = ["MOST_ARGV_SHOWN", "check_folder", "overlay", "program_name", "shown", "spawn"]
 
 MOST_ARGV_SHOWN = 4096
 """Characters of a command that are remembered for whoever lists processes."""

@@ -52,7 +52,7 @@ from sandbox_runtime.viewers import WINDOW, Flow, Sizes, may_read, next_stall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from sandbox_runtime.activity import Activity
     from sandbox_runtime.children import Children
@@ -673,8 +673,14 @@ class Terminals:
 
     # --- creating -----------------------------------------------------------------------------
 
-    def create(self, request: CreateTerminalRequest) -> TerminalInfo:
-        """Find the session's terminal, or start one."""
+    def create(
+        self,
+        request: CreateTerminalRequest,
+        *,
+        session_cwd: str | None = None,
+        session_env: Mapping[str, str] | None = None,
+    ) -> TerminalInfo:
+        """Find the session's terminal, or start one, in folder and environment of its shell."""
         check_size(request.cols, request.rows)
         if not LEAST_BUFFER <= request.buffer_size <= MOST_BUFFER:
             raise ValidationFailedError("buffer_size", f"must be {LEAST_BUFFER} to {MOST_BUFFER}")
@@ -683,10 +689,12 @@ class Terminals:
         if found is not None:
             return found.info(existing=True)
         terminal_id = self._new_id(request.terminal_id)
-        env = self._env(request, terminal_id)
+        env = self._env(request, terminal_id, session_env)
         argv = [_shell(env)] if request.argv is None else list(request.argv)
         name = program_name(argv)
-        cwd = self.config.cwd if request.cwd is None else request.cwd
+        if session_cwd is None or not os.path.isdir(session_cwd):
+            session_cwd = self.config.cwd
+        cwd = session_cwd if request.cwd is None else request.cwd
         self._check_room(name)
         size = (request.cols, request.rows)
         try:
@@ -743,10 +751,15 @@ class Terminals:
             raise ValidationFailedError("terminal_id", f"{wanted!r} is taken")
         return wanted
 
-    def _env(self, request: CreateTerminalRequest, terminal_id: str) -> dict[str, str]:
+    def _env(
+        self,
+        request: CreateTerminalRequest,
+        terminal_id: str,
+        session_env: Mapping[str, str] | None,
+    ) -> dict[str, str]:
         base = {
             name: value
-            for name, value in self.config.env.items()
+            for name, value in (self.config.env if session_env is None else session_env).items()
             # These are the terminal's to say, at any time.
             if name not in ("COLUMNS", "LINES")
         }

@@ -18,11 +18,14 @@ from sandbox_runtime.quick import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sandbox_kernel.wire.rpc import Call
     from sandbox_runtime.connection import Exchange
     from sandbox_runtime.files import Files
     from sandbox_runtime.ports import Ports
     from sandbox_runtime.server import Runtime
+    from sandbox_runtime.sessions import Sessions
     from sandbox_runtime.terminals import Terminals
 
 __all__ = ["Workshop"]
@@ -37,6 +40,7 @@ class Workshop:
         self._runtime = runtime
         self._stopping = False
         self._terminals: Terminals | None = None
+        self._sessions: Sessions | None = None
         self._files: Files | None = None
         self._ports: Ports | None = None
         self.children = children = Children(runtime.loop)
@@ -109,6 +113,28 @@ class Workshop:
             )
         return self._ports
 
+    @property
+    def sessions(self) -> Sessions:
+        """The sessions; their modules are loaded when the first one is asked for."""
+        if self._sessions is None:
+            from sandbox_runtime.sessions import Sessions  # noqa: PLC0415  likewise
+
+            self._sessions = Sessions(self.processes)
+        return self._sessions
+
+    def session_state(self, session_id: str | None) -> tuple[str | None, dict[str, str] | None]:
+        """Return folder and environment of a session as last known, if there is one."""
+        session = None if self._sessions is None else self._sessions.find(session_id)
+        return (None, None) if session is None else (session.cwd, session.known_env)
+
+    def look_at_session(self, session_id: str | None, then: Callable[[], None]) -> None:
+        """Bring `session_state` up to date if that takes no waiting, then go on."""
+        session = None if self._sessions is None else self._sessions.find(session_id)
+        if session is None:
+            then()
+        else:
+            session.look(then)
+
     def dispatch(self, call: Call, exchange: Exchange) -> None:
         """Begin an operation."""
         dispatch(self, call, exchange)
@@ -116,7 +142,8 @@ class Workshop:
     @property
     def running(self) -> int:
         """How many processes, kernels and terminals run, and how many others they left to us."""
-        started = len(self.processes) + len(self.kernels) + self._living_terminals
+        shells = 0 if self._sessions is None else len(self._sessions)
+        started = len(self.processes) + len(self.kernels) + self._living_terminals + shells
         return started + len(self.children.adopted())
 
     @property
@@ -132,6 +159,8 @@ class Workshop:
         """End them all; new ones are refused from now on."""
         self._stopping = True
         self.processes.stop(grace)
+        if self._sessions is not None:
+            self._sessions.stop(grace)
         self.kernels.stop(grace)
         if self._terminals is not None:
             self._terminals.stop(grace)

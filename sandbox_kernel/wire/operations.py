@@ -104,24 +104,40 @@ class ShutdownRequest(Record):
 
 
 class ExecRequest(Record):
-    """Run argv without a shell and stream what it writes.
+    """Run a command to its end and stream what it writes.
 
-    `env` overlays the sandbox's environment; None unsets a name.  `stdin` of None is the null
-    device.  After `timeout` the whole process group is killed.
+    Either argv without a shell, or `command`, a text for the shell of `session`, which keeps what
+    it changes; without a session the text has a shell of its own.  argv with a session has that
+    session's folder and environment.
+
+    `env` overlays the environment; None unsets a name.  `stdin` of None is the null device; with
+    `stdin_open` more of it follows by ``process.write_stdin`` under `process_id`.  After `timeout`
+    (of the command, else of the session, else `fallback_timeout`) all it has started is killed.
     """
 
-    argv: list[str]
+    argv: list[str] = []  # noqa: RUF012
+    command: str | None = None
+    session: str | None = None
+    process_id: str | None = None
     cwd: str | None = None
     env: dict[str, str | None] = {}  # noqa: RUF012
     timeout: float | None = None
+    fallback_timeout: float | None = None
     merge_stderr: bool = False
+    stdin_open: bool = False
     stdin: bytes | None = None
 
 
 class StartProcessRequest(Record):
-    """Start argv without a shell; it outlives the connection that started it."""
+    """Start argv without a shell, or `command` in a shell of its own.
 
-    argv: list[str]
+    It outlives the connection that started it.  With `session` folder and environment are those of
+    the session, if there is one.
+    """
+
+    argv: list[str] = []  # noqa: RUF012
+    command: str | None = None
+    session: str | None = None
     cwd: str | None = None
     env: dict[str, str | None] = {}  # noqa: RUF012
     timeout: float | None = None
@@ -160,13 +176,18 @@ class ProcessInfo(Record):
     argv: list[str]
     cwd: str
     status: str
-    """``running``, ``completed`` (code 0), ``failed`` (other codes) or ``killed`` (by a signal)."""
+    """``starting`` (waits for its session), ``running``, ``completed`` (code 0), ``failed`` (other
+    codes) or ``killed`` (by a signal)."""
     exit_code: int | None = None
     signal: int | None = None
     reason: str | None = None
     started_at: float
     ended_at: float | None = None
     output_bytes: int = 0
+    command: str | None = None
+    """The text that a shell runs, where it is one."""
+    session: str | None = None
+    """The session in whose shell it runs."""
     incarnation: str
 
 
@@ -216,6 +237,18 @@ class SignalRequest(Record):
     process_id: str
     signal: int = 15
     group: bool = True
+
+
+class KillAllRequest(Record):
+    """End every process that `process.start` started: TERM, then KILL after `grace` seconds."""
+
+    grace: float = 1.0
+
+
+class KillAllResult(Record):
+    """How many were running; answered when all have ended."""
+
+    count: int
 
 
 class WaitRequest(Record):
@@ -448,6 +481,7 @@ _ROWS = (
     ),
     Operation("process.write_stdin", Kind.CALL, WriteStdinRequest, Empty),
     Operation("process.signal", Kind.CALL, SignalRequest, Empty),
+    Operation("process.kill_all", Kind.CALL, KillAllRequest, KillAllResult, idempotent=True),
     Operation("process.wait", Kind.CALL, WaitRequest, ProcessInfo, idempotent=True),
     Operation("kernel.start", Kind.CALL, StartKernelRequest, KernelInfo),
     Operation("kernel.connect", Kind.CHANNEL, KernelRequest, KernelInfo),
@@ -527,6 +561,7 @@ OPERATIONS = Table(
     families={
         "file": "sandbox_kernel.wire.file_operations",
         "port": "sandbox_kernel.wire.port_operations",
+        "session": "sandbox_kernel.wire.session_operations",
     },
 )
 """Every operation by its name on the wire."""

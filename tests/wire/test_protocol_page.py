@@ -54,6 +54,7 @@ def test_every_operation_is_described_with_its_fields(name: str) -> None:
         "OutputEvent",
         "ExecResult",
         "ProcessInfo",
+        "SessionInfo",
         "KernelInfo",
         "OutputEnd",
         "TerminalInfo",

@@ -1,0 +1,109 @@
+"""Which processes a command in a session's shell has started, by what /proc says.
+
+Those are the shell's descendants, the members of its session in the system's sense, and whoever
+carries the session's name in its environment, such as a daemon that has left both.  Of these the
+command's own are the ones that began after it, and not below one that began before it: what earlier
+commands left in the background is no part of it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+__all__ = ["VARIABLE", "Moment", "find_members", "signal_members"]
+
+VARIABLE = "SANDBOX_SESSION"
+"""Name of the variable that holds a session's id, in its shell and all that is started there."""
+
+# Positions in /proc/PID/stat after the name, which may hold anything.
+_STATE, _PARENT, _SESSION, _START = 0, 1, 3, 19
+
+
+class Moment:
+    """A moment that can be compared with the beginning of a process.
+
+    The system tells beginnings in ticks of ten milliseconds; within one, the number of the process
+    decides.
+    """
+
+    __slots__ = ("pid", "ticks")
+
+    def __init__(self) -> None:
+        self.ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+        try:
+            with open("/proc/loadavg", "rb") as file:
+                self.pid = int(file.read().split()[-1])
+        except (OSError, ValueError, IndexError):
+            self.pid = 0
+
+    def precedes(self, ticks: int, pid: int) -> bool:
+        """Whether a process with this beginning and number began after the moment."""
+        return ticks > self.ticks or (ticks == self.ticks and pid > self.pid)
+
+
+def find_members(
+    shell: int, session_id: str, since: Moment | None = None, until: Moment | None = None
+) -> list[int]:
+    """Return the pids of what was started in a session, but for the shell itself.
+
+    Parameters
+    ----------
+    shell : int
+        The shell's pid; 0 if that may be somebody else's by now, so that only names count.
+    since, until : Moment, optional
+        Only what a command has started that began and ended then, with all below it.
+    """
+    parents: dict[int, int] = {}
+    after: set[int] = set()
+    later: set[int] = set()
+    members: set[int] = set()
+    mark = f"{VARIABLE}={session_id}".encode("utf-8", "surrogateescape")
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        pid = int(name)
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+            if fields[_STATE] in (b"Z", b"X"):
+                continue
+            parents[pid] = int(fields[_PARENT])
+            if since is None or since.precedes(int(fields[_START]), pid):
+                later.add(pid)
+            if until is not None and until.precedes(int(fields[_START]), pid):
+                after.add(pid)
+            if shell and int(fields[_SESSION]) == shell:
+                members.add(pid)
+            elif pid in later:
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    if mark in file.read().split(b"\0"):
+                        members.add(pid)
+        except (OSError, ValueError, IndexError):
+            # It has ended meanwhile, or belongs to another user.
+            continue
+    if shell:
+        members.add(shell)
+    members = _with_descendants(members, parents) - {shell, os.getpid()}
+    # What was there before keeps what it starts now.
+    own = members & later - _with_descendants(members - later, parents)
+    return sorted(_with_descendants(own - after, parents) & own if until is not None else own)
+
+
+def _with_descendants(pids: set[int], parents: dict[int, int]) -> set[int]:
+    """Return processes with all that descends from them."""
+    found = set(pids)
+    while True:
+        more = {pid for pid, parent in parents.items() if parent in found} - found
+        if not more:
+            return found
+        found |= more
+
+
+def signal_members(pids: list[int], number: int) -> None:
+    """Signal each by itself; one that has ended meanwhile, or is out of reach, gets nothing."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            continue

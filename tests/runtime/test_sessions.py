@@ -1,0 +1,293 @@
+"""Sessions: a shell that keeps its state, one command at a time, and never stays stuck."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+from sandbox_kernel.errors import OperationInterruptedError, SessionTerminatedError
+from tests.support.runtime_child import Client, join
+
+
+def wait_until(condition: Callable[[], bool], timeout: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def wait_until_gone(word: str, timeout: float) -> None:
+    """Wait until no living process has this word in its command line."""
+    wait_until(
+        lambda: (
+            not any(
+                word in (each.info["cmdline"] or [])
+                for each in psutil.process_iter(["cmdline", "status"])
+                if each.info["status"] != psutil.STATUS_ZOMBIE
+            )
+        ),
+        timeout,
+    )
+
+
+def shell(client: Client, command: str, session: str = "default", **fields):
+    """Run a text; return (stdout, stderr, exit code)."""
+    items, end = client.call("exec", command=command, session=session, **fields)
+    return join(items, "stdout"), join(items, "stderr"), end.exit_code
+
+
+def test_state_persists(client: Client) -> None:
+    """Folder, variables, functions, aliases, options and background jobs are there afterwards."""
+    shell(
+        client, "cd /usr; export A=1; B=2; f() { echo f $1; }; alias ll='echo aliased'; sleep 60 &"
+    )
+
+    out, err, code = shell(client, "pwd; echo $A$B; f x; ll y; jobs | grep -c sleep; kill %1")
+
+    assert (out, err, code) == (b"/usr\n12\nf x\naliased y\n1\n", b"", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "stdout", "code"),
+    [
+        ("printf 'A\\377B\\0C'", b"A\xffB\0C", 0),
+        ("echo hi", b"hi\n", 0),
+        ("printf 'no newline'", b"no newline", 0),
+        ("true", b"", 0),
+        ("exit_code() { return 7; }; exit_code", b"", 7),
+        ("(exit 3)", b"", 3),
+        ("return 4", b"", 4),
+        ("cat <<'E'\n$x \"q\"\n\nE", b'$x "q"\n\n', 0),
+        ("cat <<E\nno end", b"no end\n", 0),
+        ("echo $LINENO\necho $LINENO", b"1\n2\n", 0),
+        ("echo é漢😀 | rev", "😀漢é\n".encode(), 0),
+        ("head -c 300000 /dev/zero | tr '\\0' x", b"x" * 300000, 0),
+        ("cat; read x || echo eof", b"eof\n", 0),
+        ("f() { builtin echo $#; }; f 'a b' \"\" '*'", b"3\n", 0),
+        ("exec 2>&1; echo o; echo e >&2", b"o\ne\n", 0),
+        ("bash -c 'kill -9 $$'; echo $?", b"137\n", 0),
+        ("for i in 1 2 3; do (exit $i) & done; wait; echo done", b"done\n", 0),
+        ("ls /proc/self/fd | wc -l", b"4\n", 0),
+    ],
+)
+def test_bytes_in_are_bytes_out(client: Client, text: str, stdout: bytes, code: int) -> None:
+    """Output comes byte for byte, with the code of the last command, and no program has more
+    than the three usual descriptors."""
+    assert shell(client, text)[::2] == (stdout, code)
+
+
+def test_the_last_code_is_known_to_the_next_command(client: Client) -> None:
+    """As in a terminal; without troubling errexit."""
+    shell(client, "(exit 9)")
+
+    assert shell(client, "echo $?")[0] == b"9\n"
+    assert shell(client, "echo $?")[0] == b"0\n"
+    shell(client, "set -e")
+    assert shell(client, "echo $?; set +e")[0] == b"0\n"
+
+
+@pytest.mark.parametrize("text", ["echo 'open", 'echo "open', "echo $(", "if true", "echo )", "{"])
+def test_a_syntax_error_is_of_that_command_alone(client: Client, text: str) -> None:
+    """Code 2 and a message; what comes next is not swallowed."""
+    shell(client, "A=kept")
+    out, err, code = shell(client, text)
+
+    assert (out, code) == (b"", 2)
+    assert b"syntax error" in err or b"unexpected EOF" in err
+    assert shell(client, "echo $A") == (b"kept\n", b"", 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "exec >{file}; echo gone",
+        "exec 0<&- 1>&- 2>&-",
+        "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-",
+        "PROMPT_COMMAND='echo prompt; exit 1'",
+        "trap 'echo dbg' DEBUG; trap 'echo err' ERR; trap 'echo ret' RETURN",
+        "trap 'echo $BASH_COMMAND' DEBUG",
+        "printf() { echo mine; }; read() { return 1; }; eval() { :; }; source() { :; }; echo() { :; }",
+        "alias builtin=false printf=false read=false",
+        "set -u; echo $nowhere",
+        "echo ${nowhere?must be set}",
+        "set -f; IFS=x; set -C; set -a; set -k; set -x; set -v",
+        "set -o posix",
+        "shopt -s extglob nullglob failglob dotglob expand_aliases",
+        "set -- a b c; shift 2",
+        "TMOUT=1",
+        "unset PATH HOME PWD OLDPWD",
+        "readonly RO=1; RO=2",
+        "kill -INT $$",
+        "exec no-such-program",
+        "unset __sandbox; declare -i __sandbox",
+        "enable -n echo",
+        "ulimit -n 64",
+        "LC_ALL=xx_YY.broken",
+        "rm -rf {spool}/session-*",
+        "trap '' INT TERM HUP",
+        "exec 255>&-",
+    ],
+)
+def test_nothing_a_command_does_breaks_the_next_one(client, runtime, tmp_path, text) -> None:
+    """Options, traps, redirections, names and descriptors of the shell are the user's to spoil."""
+    text = text.replace("{file}", str(tmp_path / "file"))
+    text = text.replace("{spool}", str(runtime.folder))
+    shell(client, text)
+
+    for _ in range(2):
+        out, err, code = shell(client, "/bin/echo alive")
+
+        assert b"alive" in out.splitlines(), err
+        assert code == 0
+
+
+def test_a_removed_folder_is_survived(client: Client, tmp_path) -> None:
+    """A shell whose folder is gone goes on, and can leave."""
+    place = tmp_path / "place"
+    place.mkdir()
+    shell(client, f"cd {place}; rmdir {place}")
+
+    assert shell(client, "echo alive; cd /; pwd") == (b"alive\n/\n", b"", 0)
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "number"),
+    [
+        ("echo out; exit 3", 3, None),
+        ("f() { echo out; { exit 4; }; }; f", 4, None),
+        ("set -e; echo out; false; echo no", 1, None),
+        ("echo out; exec sh -c 'exit 6'", 6, None),
+        ("echo out; kill -9 $$", 137, 9),
+        ("trap 'echo out' EXIT; exit 7", 7, None),
+    ],
+)
+def test_the_end_of_the_shell_is_told_once(client: Client, text, code, number) -> None:
+    """The command that ends it gets SESSION_TERMINATED and what it wrote; the next one a new shell
+    in the last known folder."""
+    shell(client, "cd /usr; A=1")
+    call = client.begin("exec", command=text, session="default")
+    assert b"out" in bytes(client.event_of(call).body)
+    with pytest.raises(SessionTerminatedError) as caught:
+        client.finish(call)
+
+    assert caught.value.context["exit_code"] == code
+    assert caught.value.context["signal"] == number
+    assert shell(client, "pwd; echo ${A-unset}") == (b"/usr\nunset\n", b"", 0)
+
+
+def test_a_shell_that_ends_between_commands_is_told_once(client: Client) -> None:
+    """As is one that was killed while nobody looked."""
+    pid = int(shell(client, "echo $$")[0])
+    os.kill(pid, 9)
+    wait_until(lambda: client.call("session.get", session_id="default").status == "terminated")
+    with pytest.raises(SessionTerminatedError):
+        shell(client, "true")
+
+    assert shell(client, "echo new") == (b"new\n", b"", 0)
+
+
+STUCK = [
+    "while :; do :; done",
+    "while :; do sleep 1000; done",
+    "sleep 1000; echo no",
+    "f() { while :; do :; done; }; f",
+    "x=$(sleep 1000); echo no",
+    "sleep 1000 | cat | cat; echo no",
+    "( while :; do :; done ); sleep 1000",
+    "sleep 1000 & wait; sleep 1000",
+    "read x < <(sleep 1000); sleep 1000",
+    "setsid sleep 1000 & sleep 1000",
+    "(setsid sleep 1000 &) ; sleep 1000",
+    "python3 -c 'import signal, time; signal.signal(2, lambda *_: None); time.sleep(1000)'",
+    "bash -c 'trap : INT TERM; sleep 1000 & wait; wait'",
+    "cat <(sleep 1000)",
+    "coproc sleep 1000; wait",
+]
+
+
+@pytest.mark.parametrize("text", STUCK)
+def test_a_time_limit_ends_everything_and_keeps_the_shell(client: Client, text: str) -> None:
+    """The caller is told, no process is left, and the session has its state and is free."""
+    shell(client, "cd /usr; A=kept; sleep 4000 & J=$!")
+    begin = time.monotonic()
+    items, end = client.call("exec", command=text, session="default", timeout=0.3)
+
+    assert end.timed_out
+    assert end.reason == "timeout"
+    assert 0.3 <= time.monotonic() - begin < 3
+    assert join(items, "stdout") == b""
+    wait_until_gone("1000", 3)
+    assert shell(client, "pwd; echo $A; kill $J && echo job") == (b"/usr\nkept\njob\n", b"", 0)
+
+
+@pytest.mark.parametrize(
+    "text", ["trap '' INT; while :; do :; done", "trap : INT; while :; do :; done", "kill -STOP $$"]
+)
+def test_a_shell_that_does_not_come_back_is_replaced(client: Client, text: str) -> None:
+    """The caller gets the time limit, the next command the news, the one after that a new shell."""
+    shell(client, "cd /usr; A=1")
+    _, end = client.call("exec", command=text, session="default", timeout=0.2)
+
+    assert end.timed_out
+    with pytest.raises(SessionTerminatedError, match="replaced"):
+        shell(client, "true")
+    assert shell(client, "pwd; echo ${A-unset}") == (b"/usr\nunset\n", b"", 0)
+
+
+def test_a_shell_that_can_not_report_is_replaced(client: Client) -> None:
+    """Without a time limit, too: who takes `builtin` away does not wait for ever."""
+    with pytest.raises(SessionTerminatedError, match="replaced"):
+        shell(client, "builtin() { :; }")
+
+    assert shell(client, "echo new") == (b"new\n", b"", 0)
+
+
+def test_cancelling_ends_the_command_and_keeps_the_shell(client: Client, runtime) -> None:
+    """Also when the client is gone."""
+    shell(client, "A=kept")
+    call = client.begin("exec", command="echo begun; sleep 1000; echo no", session="default")
+    assert bytes(client.event_of(call).body) == b"begun\n"
+    client.send(client.protocol.cancel(call))
+    items, end = client.finish(call)
+
+    assert (items, end.reason) == ([], "cancelled")
+    wait_until_gone("1000", 3)
+    with runtime.connect() as other:
+        other.welcome()
+        lost = other.begin("exec", command="echo begun; sleep 1000", session="default")
+        assert bytes(other.event_of(lost).body) == b"begun\n"
+    wait_until_gone("1000", 3)
+    assert shell(client, "echo $A") == (b"kept\n", b"", 0)
+
+
+def test_interrupts_at_any_moment_lose_no_command(client: Client) -> None:
+    """Cancelled again and again at all moments: what comes next runs, once, whole."""
+    for number in range(150):
+        call = client.begin("exec", command="sleep 0.00$((RANDOM % 5))", session="default")
+        if number % 3:
+            time.sleep(0.0005 * (number % 13))
+        client.send(client.protocol.cancel(call))
+        with contextlib.suppress(OperationInterruptedError):
+            client.finish(call)
+        assert shell(client, f"N=$((N + 1)); echo {number}") == (b"%d\n" % number, b"", 0)
+
+    assert shell(client, "echo $N") == (b"150\n", b"", 0)
+
+
+def test_what_a_command_leaves_behind_does_not_hold_its_result(client: Client) -> None:
+    """Background programs with the command's pipes: the result is there, and later bytes of theirs
+    come in no other command's output."""
+    begin = time.monotonic()
+    out = shell(client, "(sleep 0.5; echo late; sleep 60) & echo hi")
+
+    assert out == (b"hi\n", b"", 0)
+    assert time.monotonic() - begin < 2
+    assert shell(client, "sleep 0.8; echo next; kill %1") == (b"next\n", b"", 0)
