@@ -78,8 +78,10 @@ MOST_SERVER_STARTS = 8
 TELL_TAKEN = 256 << 10
 """Bytes of input after which a relay is told how much was taken, though there is no output."""
 
-STREAM_BUFFER = 1 << 20
-"""Bytes that may wait in either stream of a kernel, where the system allows as much."""
+INPUT_BUFFER = 4 << 20
+OUTPUT_BUFFER = 1 << 20
+"""Bytes that may wait in either stream of a kernel, where the system allows as much.  Output comes
+in floods, which are best read while the processor's caches hold them; input in large records."""
 
 CHANNEL_BUFFER = 4 << 20
 """Bytes that may wait in a relay's socket: a large record then takes fewer turns."""
@@ -534,14 +536,14 @@ class Kernel:
         self._close_stderr()
 
 
-def _open_stream() -> tuple[int, int]:
-    """Return the two ends of a stream for records, as of a pipe.
+def _open_stream(buffer: int) -> tuple[int, int]:
+    """Return the two ends of a stream for records, as of a pipe that holds `buffer` bytes.
 
     A pipe moves its bytes page by page; a socket takes a third of the time for a large record.
     """
     reading, writing = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
     # As far as the system allows; it is memory only while the reader is behind.
-    writing.setsockopt(SOL_SOCKET, SO_SNDBUF, STREAM_BUFFER)
+    writing.setsockopt(SOL_SOCKET, SO_SNDBUF, buffer)
     reading.shutdown(SHUT_WR)
     return reading.detach(), writing.detach()
 
@@ -818,8 +820,8 @@ def _open_pipes(kernel: Kernel) -> tuple[int, int, int]:
     """Give a kernel our ends of three new pipes; return its own 0, 1 and 2."""
     fds: list[int] = []
     try:
-        for _ in range(2):
-            fds.extend(_open_stream())
+        for buffer in (INPUT_BUFFER, OUTPUT_BUFFER):
+            fds.extend(_open_stream(buffer))
         fds.extend(os.pipe2(os.O_CLOEXEC))
     except OSError as error:
         for fd in fds:
