@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.engines.alive import is_locked
 from sandbox_kernel.engines.base import Engine, Instance, Launch, SandboxSpec, StateLayout
@@ -49,6 +49,9 @@ from sandbox_kernel.manager.wanted import (
 )
 from sandbox_kernel.transports.endpoint import Endpoint
 from sandbox_kernel.wire.operations import ConfigureRequest, ShutdownRequest
+
+if TYPE_CHECKING:
+    from sandbox_kernel.manager.ports import PortTokens
 
 __all__ = ["Manager", "SandboxInfo"]
 
@@ -99,10 +102,21 @@ class Manager:
         self._engines: dict[str, Engine] = dict(engines or {})
         self._registry = Registry(self._data / "registry.sqlite3", self._found_folders)
         self._is_prepared = False
+        self._ports: PortTokens | None = None
 
     def close(self) -> None:
         """Close the registry; sandboxes run on, and the next use opens it again."""
         self._registry.close()
+    @property
+    def ports(self) -> PortTokens:
+        """The exposed ports of all sandboxes."""
+        if self._ports is None:
+            from sandbox_kernel.manager.ports import PortTokens  # noqa: PLC0415  no kernel needs it
+
+            self._ports = PortTokens(
+                self._registry, is_there=self._data.is_dir, is_alive=self._is_alive
+            )
+        return self._ports
 
     # --- the verbs ---
 

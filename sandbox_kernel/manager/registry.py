@@ -14,23 +14,28 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sandbox_kernel.engines.base import FolderMode, Instance, Limits, SandboxSpec
-from sandbox_kernel.errors import SandboxError, StorageError, StorageFullError
+from sandbox_kernel.errors import (
+    InvalidPortTokenError,
+    SandboxError,
+    StorageError,
+    StorageFullError,
+)
 from sandbox_kernel.manager import log
 from sandbox_kernel.manager.lifecycle import State
 from sandbox_kernel.manager.storage import keep_owner_bits, storage_errors
 
-__all__ = ["Entry", "Failures", "Leftover", "Registry"]
+__all__ = ["Entry", "Failures", "Leftover", "PortEntry", "Registry"]
 
 T = TypeVar("T")
 
 
-_SCHEMA_VERSION = 1
-_SCHEMA = """
+_SCHEMAS = (
+    """
 CREATE TABLE sandbox (
     sandbox_id TEXT PRIMARY KEY,
     lifetime   TEXT NOT NULL UNIQUE,
@@ -53,13 +58,34 @@ CREATE TABLE failure (
     error      TEXT NOT NULL,
     at         REAL NOT NULL
 ) STRICT;
-"""
+""",
+    """
+CREATE TABLE port (
+    lifetime    TEXT NOT NULL,
+    port        INTEGER NOT NULL,
+    token       TEXT NOT NULL,
+    name        TEXT,
+    incarnation TEXT NOT NULL,
+    start       TEXT NOT NULL,
+    exposed_at  REAL NOT NULL,
+    PRIMARY KEY (lifetime, port),
+    UNIQUE (lifetime, token)
+) STRICT;
+""",
+)
+"""What each version of the file adds to the one before it."""
+
+_SCHEMA_VERSION = len(_SCHEMAS)
 _COLUMNS = (
     "sandbox_id, lifetime, state, engine, spec, ephemeral, token, instance, created_at, started_at"
 )
 
 _SELECT = f"SELECT {_COLUMNS} FROM sandbox"  # noqa: S608  constants only
 _INTO = f"INTO sandbox ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+_PORT_FIELDS = ("lifetime", "port", "token", "name", "incarnation", "start", "exposed_at")
+_SELECT_PORT = f"SELECT {', '.join(_PORT_FIELDS)} FROM port"  # noqa: S608  likewise
+_INTO_PORT = "INSERT OR REPLACE INTO port VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 _BUSY_TIMEOUT = 10.0
 _RESERVE_BYTES = 256 << 10
@@ -94,6 +120,21 @@ class Leftover:
 
     lifetime: str
     sandbox_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortEntry:
+    """A port that is exposed for the rest of a lifetime."""
+
+    lifetime: str
+    port: int
+    token: str
+    name: str | None
+    incarnation: str
+    """The runtime it was exposed in last."""
+    start: str
+    """The start of the sandbox that runtime belongs to; see `manager.ports`."""
+    exposed_at: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +199,11 @@ class Registry:
             error = None
         return Failures(count=rows[0][0], error=error)
 
+    def ports(self, lifetime: str) -> list[PortEntry]:
+        """Return the ports exposed in a lifetime, the lowest first."""
+        rows = self._read(f"{_SELECT_PORT} WHERE lifetime = ? ORDER BY port", (lifetime,))
+        return [_port_entry(row) for row in rows]
+
     # --- writing; each method is one transaction ---
 
     def put(self, entry: Entry) -> None:
@@ -169,6 +215,7 @@ class Registry:
         self._write(
             [
                 ("DELETE FROM sandbox WHERE sandbox_id = ?", (entry.sandbox_id,)),
+                ("DELETE FROM port WHERE lifetime = ?", (entry.lifetime,)),
                 (
                     "INSERT OR REPLACE INTO leftover VALUES (?, ?)",
                     (entry.lifetime, entry.sandbox_id),
@@ -195,6 +242,61 @@ class Registry:
                 ),
             ]
         )
+
+    def put_port(self, given: PortEntry, secret: str, *, is_chosen: bool) -> PortEntry | None:
+        """Note that a port is exposed, under the token it has already unless one is chosen.
+
+        Parameters
+        ----------
+        given : PortEntry
+            A name of None leaves the one it has.
+        secret : str
+            Of the incarnation it is exposed in; if that no longer runs, nothing is changed.
+        is_chosen : bool
+            Whether the token given replaces another one.
+
+        Returns
+        -------
+        PortEntry or None
+            What holds now; None if the sandbox has ended or started anew meanwhile.
+
+        Raises
+        ------
+        InvalidPortTokenError
+            Another port of the sandbox has this token.
+        """
+        row = (given.lifetime, given.port)
+
+        def work(connection: sqlite3.Connection) -> PortEntry | None:
+            runs = connection.execute(
+                "SELECT 1 FROM sandbox WHERE lifetime = ? AND state = ? AND token = ?",
+                (given.lifetime, State.RUNNING.value, secret),
+            ).fetchone()
+            if runs is None:
+                return None
+            known = connection.execute(
+                f"{_SELECT_PORT} WHERE lifetime = ? AND port = ?", row
+            ).fetchone()
+            entry = given
+            if known is not None:
+                before = _port_entry(known)
+                token = given.token if is_chosen else before.token
+                name = before.name if given.name is None else given.name
+                entry = replace(given, token=token, name=name)
+            taken = connection.execute(
+                "SELECT port FROM port WHERE lifetime = ? AND token = ? AND port <> ?",
+                (entry.lifetime, entry.token, entry.port),
+            ).fetchone()
+            if taken is not None:
+                raise InvalidPortTokenError(entry.port, f"it is that of port {taken[0]}")
+            connection.execute(_INTO_PORT, tuple(getattr(entry, each) for each in _PORT_FIELDS))
+            return entry
+
+        return self._transact(work)
+
+    def remove_port(self, lifetime: str, port: int) -> None:
+        """Forget that a port is exposed; one that is not is fine."""
+        self._write([("DELETE FROM port WHERE lifetime = ? AND port = ?", (lifetime, port))])
 
     # --- the database ---
 
@@ -229,28 +331,36 @@ class Registry:
             return None
 
     def _write(self, statements: list[tuple[str, tuple[object, ...]]]) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            for statement, values in statements:
+                connection.execute(statement, values)
+
+        self._transact(work)
+
+    def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do what belongs together; it is done as a whole or not at all."""
         with self._lock:
             try:
-                self._write_once(statements)
+                done = self._transact_once(work)
             except StorageFullError:
                 # Ending sandboxes frees space, and must be possible when there is none.
                 self._reserve.unlink(missing_ok=True)
-                self._write_once(statements)
-            else:
-                self._keep_reserve()
+                return self._transact_once(work)
+            self._keep_reserve()
+            return done
 
-    def _write_once(self, statements: list[tuple[str, tuple[object, ...]]]) -> None:
+    def _transact_once(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with self._errors("write"):
             connection = self._connected()
             connection.execute("BEGIN IMMEDIATE")
             try:
-                for statement, values in statements:
-                    connection.execute(statement, values)
+                done = work(connection)
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+            return done
 
     @property
     def _reserve(self) -> Path:
@@ -317,11 +427,14 @@ class Registry:
         connection.execute("BEGIN IMMEDIATE")
         try:
             # Another process may have been faster between the two looks.
-            if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-                for statement in _SCHEMA.split(";"):
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            for schema in _SCHEMAS[version:]:
+                for statement in schema.split(";"):
                     connection.execute(statement)
+            if version == 0:
                 for entry in self._found():
                     connection.execute(f"INSERT OR IGNORE {_INTO}", _row(entry))
+            if version < _SCHEMA_VERSION:
                 connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
             connection.execute("COMMIT")
         except BaseException:
@@ -424,6 +537,10 @@ def _entry(row: tuple[Any, ...]) -> Entry:
         created_at=row[8],
         started_at=row[9],
     )
+
+
+def _port_entry(row: tuple[Any, ...]) -> PortEntry:
+    return PortEntry(**dict(zip(_PORT_FIELDS, row, strict=True)))
 
 
 def _known(cls: type[Any], value: dict[str, Any]) -> dict[str, Any]:
