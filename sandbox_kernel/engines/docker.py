@@ -67,6 +67,8 @@ class DockerEngine:
             return Probe(engine=_NAME, works=False, cause=cause, mend=error.hint, facts=facts)
         facts["reached by"] = "unix socket" if found.shares_sockets else "TCP"
         facts["limits"] = ", ".join(found.limits) or "none"
+        facts["files"] = "folders of this machine" if found.writes_files else "volumes"
+        facts["notebooks"] = "yes" if found.has_kernel else "no, the image lacks ipykernel"
         return Probe(engine=_NAME, works=True, facts=facts)
 
     def start(self, launch: Launch) -> Instance:

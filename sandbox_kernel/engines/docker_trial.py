@@ -77,6 +77,9 @@ try:
     found["socket"] = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
 except Exception as error:
     found["refusal"] = str(error)
+import importlib.util, site
+site.main()
+found["kernel"] = importlib.util.find_spec("ipykernel") is not None
 print(json.dumps(found))
 """
 
@@ -110,6 +113,8 @@ class Facts:
         Which limits hold: ``memory_bytes``, ``cpus``, ``processes``.
     events : str
         File inside that counts who was killed for want of memory, or empty.
+    has_kernel : bool
+        Whether its Python has ipykernel, without which notebooks do not run in it.
     """
 
     python: list[int]
@@ -119,6 +124,7 @@ class Facts:
     shares_sockets: bool
     limits: list[str]
     events: str
+    has_kernel: bool
 
 
 def find_image(client: APIClient, host: str, name: str) -> Image:
@@ -279,6 +285,7 @@ class _Trial:
             shares_sockets=is_seen and found["socket"],
             limits=[name for name, holds in holding.items() if holds],
             events=found["events"],
+            has_kernel=found["kernel"],
         )
 
     def _unavailable(self, reason: str) -> EngineUnavailableError:

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 
 from sandbox_kernel.engines.base import FolderMode
 
-__all__ = ["Facts", "death", "hint_for", "network_hint", "tells_of_no_network"]
+__all__ = [
+    "NO_KERNEL",
+    "NO_KERNEL_MEND",
+    "Facts",
+    "death",
+    "hint_for",
+    "lacks_kernel",
+    "network_hint",
+    "tells_of_no_network",
+]
 
 _NETWORK_WORDS = (
     "name or service not known",
@@ -220,8 +229,29 @@ def _read_only(number: int, evalue: str, facts: Facts) -> str | None:
     )
 
 
+NO_KERNEL = "The sandbox has no IPython kernel: its Python lacks the package ipykernel."
+NO_KERNEL_MEND = (
+    "add it ('pip install ipykernel' in its Dockerfile, or build one with container/build.sh) and"
+    " name the new image: DockerEngine.image"
+)
+
+
+# What `sandbox_runtime.kernel_main` imports, in whichever order.
+_OF_A_KERNEL = ("ipykernel", "IPython", "tornado", "traitlets", "zmq")
+
+
+def lacks_kernel(stderr: str) -> bool:
+    """Whether an interpreter ended since it could not import what it was started for."""
+    return any(f"No module named {name!r}" in stderr for name in _OF_A_KERNEL)
+
+
 def death(
-    exit_code: int, signal_number: int | None, reason: str | None, facts: Facts
+    exit_code: int,
+    signal_number: int | None,
+    reason: str | None,
+    facts: Facts,
+    *,
+    stderr: str = "",
 ) -> tuple[str, str | None]:
     """Return why an interpreter ended, in words, and the hint that goes with it.
 
@@ -233,7 +263,11 @@ def death(
         The signal that killed it.
     reason : str, optional
         What the runtime knows of it: ``memory_limit`` or ``ended``.
+    stderr : str
+        What it last wrote to its own standard error.
     """
+    if exit_code and lacks_kernel(stderr):
+        return NO_KERNEL, _line("the image comes without it", NO_KERNEL_MEND)
     if reason == "memory_limit":
         limit = f" ({_size(facts.memory_bytes)})" if facts.memory_bytes is not None else ""
         return (

@@ -21,7 +21,7 @@ from sandbox_kernel.engines.base import FolderMode
 from sandbox_kernel.errors import InvalidProcessCwdError, SandboxConfigurationError, SandboxError
 from sandbox_kernel.kernel.aside import Aside
 from sandbox_kernel.kernel.connection import ConnectionInfo, read_connection_file
-from sandbox_kernel.kernel.hints import Facts
+from sandbox_kernel.kernel.hints import NO_KERNEL, NO_KERNEL_MEND, Facts
 from sandbox_kernel.kernel.identity import Identity, choose
 from sandbox_kernel.kernel.lifecycle import (
     RESTART_WAIT,
@@ -190,6 +190,9 @@ def _serve(
         raise
     link.close()
     sockets.close()
+    if relay.lacks_kernel:
+        # Most clients give up before they ask for anything that could be answered so.
+        raise SandboxConfigurationError(NO_KERNEL, hint=f"To have one, {NO_KERNEL_MEND}.")
     return RESTARTED if code == 0 and relay.shutdown else code
 
 

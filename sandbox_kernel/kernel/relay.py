@@ -16,7 +16,7 @@ import zmq
 
 from sandbox_kernel.errors import ContainerUnavailableError, SandboxError
 from sandbox_kernel.kernel.arrivals import Arrivals
-from sandbox_kernel.kernel.hints import Facts, death
+from sandbox_kernel.kernel.hints import Facts, death, lacks_kernel
 from sandbox_kernel.kernel.hostcells import Commands
 from sandbox_kernel.kernel.hostcomms import CommMessage, HostComm, HostComms
 from sandbox_kernel.kernel.journal import Inheritance, Journal
@@ -147,6 +147,8 @@ class Relay:
         self.exit_code: int | None = None
         self.shutdown: bool | None = None
         """The restart flag of a shutdown_request; None before one."""
+        self.lacks_kernel = False
+        """Whether the sandbox has nothing that could be an interpreter."""
         self.sockets = sockets
         self.link = link
         self.table = RequestTable()
@@ -716,8 +718,11 @@ class Relay:
         if self.shutdown is not None:
             self.exit_code = 0
             return
-        text, hint = death(ended.exit_code, ended.signal, ended.reason, self._facts)
+        text, hint = death(
+            ended.exit_code, ended.signal, ended.reason, self._facts, stderr=ended.stderr
+        )
         clean = ended.exit_code == 0 and ended.signal is None
+        self.lacks_kernel = not clean and lacks_kernel(ended.stderr)
         detail = [] if clean else [line for line in (ended.stderr.rstrip(), hint) if line]
         text = f"{text} Its variables are lost; files are kept."
         self._die(text, detail, 0 if clean else _CODE_DEAD)

@@ -170,3 +170,16 @@ def test_the_end_of_an_interpreter_is_told_in_words(
 def test_no_error_text_breaks_the_hints(ename: str, evalue: str) -> None:
     hint_for(ename, evalue, CLOSED)
     hint_for(ename, f"[Errno 2] '{evalue}'", OPEN)
+
+
+@pytest.mark.parametrize("name", ["ipykernel", "tornado"])
+def test_an_image_without_a_kernel(name: str) -> None:
+    """The cause and the mend; an import of something else is none of ours."""
+    stderr = f"Traceback ...\nModuleNotFoundError: No module named '{name}'\n"
+
+    text, hint = death(1, None, None, CLOSED, stderr=stderr)
+
+    assert "has no IPython kernel" in text
+    assert hint is not None
+    assert "DockerEngine.image" in hint
+    assert death(1, None, None, CLOSED, stderr="No module named 'foo'")[1] is None
