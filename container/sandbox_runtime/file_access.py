@@ -15,7 +15,7 @@ from sandbox_kernel.wire.file_operations import (
     FileEntry,
     FileList,
     ListFilesEnd,
-    PackedFile,
+    PackedFiles,
     PackFolderEnd,
     ReadFileEnd,
 )
@@ -50,11 +50,15 @@ __all__ = [
     "read_file",
     "rename",
     "symlink",
+    "unpack",
     "write_file",
 ]
 
 _MOST_LINKS = 40
 """As many as the system itself follows."""
+
+_ENTRY_BYTES = 150
+"""What an entry takes in an event, about, beside its path."""
 
 _LISTED = 256
 _LISTED_BYTES = 128 << 10
@@ -210,53 +214,91 @@ def read_file(path: str, offset: int, length: int | None) -> Generator[FileData,
         os.close(fd)
 
 
-def pack_folder(path: str) -> Generator[PackedFile | None, None, PackFolderEnd]:
+class _Packing:
+    """What the next event of a packed folder shall hold."""
+
+    def __init__(self) -> None:
+        self.entries: list[FileEntry] = []
+        self.sizes: list[int] = []
+        self.more = 0
+        self.chunks: list[bytes] = []
+        self.length = 0
+
+    def add(self, entry: FileEntry) -> None:
+        """Begin an entry."""
+        self.entries.append(entry)
+        self.sizes.append(0)
+        self.length += _ENTRY_BYTES + len(entry.path)
+
+    def add_bytes(self, data: bytes) -> None:
+        """Go on with the last entry, which may have been in an event before."""
+        if self.sizes:
+            self.sizes[-1] += len(data)
+        else:
+            self.more += len(data)
+        self.chunks.append(data)
+        self.length += len(data)
+
+    def take(self) -> PackedFiles | None:
+        """Return what has come together, if anything, and begin anew."""
+        if not self.length:
+            return None
+        event = PackedFiles(
+            entries=self.entries, sizes=self.sizes, more=self.more, data=b"".join(self.chunks)
+        )
+        self.__init__()  # type: ignore[misc]
+        return event
+
+
+def pack_folder(path: str) -> Generator[PackedFiles | None, None, PackFolderEnd]:
     """Yield everything in a folder with its bytes; what is no file, folder or link without."""
     top = os.open(path, _FOLDER & ~os.O_NOFOLLOW)
     count = 0
+    packing, pace = _Packing(), Pace()
     try:
         for found in walk(top, recursive=True, hidden=True):
             if isinstance(found, Folder):
                 # A copy that silently lacks a part is worse than none.
                 reason = os.strerror(errno.EACCES)
                 raise PermissionError(errno.EACCES, reason, os.path.join(path, found.path()))
-            if found is None:
-                yield None
-                continue
-            _, entry, fd = found
-            record = _found(found)
-            if record is None:
-                continue
-            count += 1
-            if record.type != "file":
-                yield PackedFile(entry=record)
-                continue
-            try:
-                yield from _packed(record, entry.name, fd)
-            except OSError as error:
-                if error.errno in (errno.ENOENT, errno.ELOOP):
-                    count -= 1
+            if found is not None:
+                entry = _found(found)
+                if entry is None:
                     continue
-                error.filename = os.path.join(path, record.path)
-                raise
+                try:
+                    fd = -1
+                    if entry.type == "file":
+                        fd = open_regular(found[1].name, dir_fd=found[2], follow=False)
+                except OSError as error:
+                    if error.errno in (errno.ENOENT, errno.ELOOP):
+                        continue
+                    error.filename = os.path.join(path, entry.path)
+                    raise
+                count += 1
+                packing.add(entry)
+                if fd >= 0:
+                    yield from _packed(fd, entry.size, packing)
+            if pace.is_up() or packing.length >= CHUNK:
+                yield packing.take()
     finally:
         os.close(top)
+    if packing.length:
+        yield packing.take()
     return PackFolderEnd(path=path, count=count)
 
 
-def _packed(record: FileEntry, name: str, folder: int) -> Generator[PackedFile, None, None]:
-    fd = open_regular(name, dir_fd=folder, follow=False)
+def _packed(fd: int, left: int, packing: _Packing) -> Generator[PackedFiles | None, None, None]:
+    position = 0
     try:
-        left, position = record.size, 0
-        entry: FileEntry | None = record
-        while entry is not None or left > 0:
+        while left > 0:
             data = os.pread(fd, min(CHUNK, left), position)
-            if not data and entry is None:
+            if not data:
                 return
-            yield PackedFile(entry=entry, data=data)
-            entry = None
+            packing.add_bytes(data)
             position += len(data)
             left -= len(data)
+            if packing.length >= CHUNK:
+                yield packing.take()
     finally:
         os.close(fd)
 
@@ -450,6 +492,31 @@ def move(
     drafts.end(draft)
     yield from remove(path)
     return new_path
+
+
+def unpack(
+    path: str,
+    entries: list[FileEntry],
+    sizes: list[int],
+    data: bytes,
+    drafts: Drafts,
+) -> Generator[None, None, None]:
+    """Make or replace entries below a folder."""
+    position = 0
+    pace = Pace()
+    for entry, size in zip(entries, sizes, strict=True):
+        where = absolute(entry.path, path)
+        if entry.type == "directory":
+            make_folder(where, parents=True)
+            os.chmod(where, entry.mode)
+        elif entry.type == "symlink":
+            symlink(where, entry.target or "", drafts, overwrite=True)
+        else:
+            place = Place(where, mode=entry.mode, overwrite=True, parents=False)
+            write_file(place, data[position : position + size], drafts, fsync=False)
+            position += size
+        if pace.is_up():
+            yield
 
 
 def symlink(path: str, target: str, drafts: Drafts, *, overwrite: bool) -> None:

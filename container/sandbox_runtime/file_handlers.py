@@ -44,4 +44,5 @@ HANDLERS: dict[str, Handler] = {
     "file.stat": lambda workshop, request, exchange: workshop.files.stat(request, exchange),
     "file.list": lambda workshop, request, exchange: workshop.files.list(request, exchange),
     "file.pack": lambda workshop, request, exchange: workshop.files.pack(request, exchange),
+    "file.unpack": lambda workshop, request, exchange: workshop.files.unpack(request, exchange),
 }

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         PackFolderRequest,
         ReadFileRequest,
         RenameFileRequest,
+        UnpackFolderRequest,
         WriteFileRequest,
     )
     from sandbox_runtime.activity import Activity
@@ -82,6 +83,24 @@ class Files:
             return file_access.write_file(place, request.data, self.drafts, fsync=request.fsync)
 
         self.jobs.call(exchange, work, path, "write")
+
+    def unpack(self, request: UnpackFolderRequest, exchange: Exchange) -> None:
+        """Write entries of a folder."""
+        path = self.absolute(request.path)
+        if len(request.sizes) != len(request.entries) or min(request.sizes, default=0) < 0:
+            raise ValidationFailedError("sizes", "must be one for each entry, none below zero")
+        if sum(request.sizes) != len(request.data):
+            raise ValidationFailedError("sizes", "are not those of the bytes that came")
+        for entry in request.entries:
+            check_mode(entry.mode)
+
+        def steps() -> Generator[None, None, Empty]:
+            yield from file_access.unpack(
+                path, request.entries, request.sizes, request.data, self.drafts
+            )
+            return Empty()
+
+        self.jobs.steps(exchange, steps(), "file.unpack", path, "write")
 
     def begin_write(self, request: BeginWriteRequest, exchange: Exchange) -> None:
         """Begin an upload."""

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Self, TypeVar, cast, overload
 
+from sandbox_kernel.client.threads import in_thread
 from sandbox_kernel.errors import (
     ContainerUnavailableError,
     FileTooLargeError,
@@ -606,6 +607,18 @@ async def upload_parts(
         raise
 
 
+async def upload_file(
+    transport: Transport,
+    begin: BeginWriteRequest,
+    parts: AsyncIterable[bytes],
+    *,
+    told: Callable[[int], object] | None,
+) -> FileInfo:
+    """Write one file of any size over a given connection."""
+    _, upload_id = await _begun(transport, begin)
+    return await upload_parts(transport, upload_id, parts, fsync=False, told=told)
+
+
 async def _abort(transport: Transport, upload_id: str) -> None:
     with contextlib.suppress(SandboxError):
         await transport.call("file.abort_write", AbortWriteRequest(upload_id=upload_id))
@@ -636,7 +649,7 @@ async def _of_bytes(content: bytes | bytearray | memoryview) -> AsyncGenerator[b
 
 
 async def _of_file(file: IO[bytes]) -> AsyncGenerator[bytes, None]:
-    while data := await asyncio.to_thread(file.read, _PART):
+    while data := await in_thread(file.read, _PART):
         if not isinstance(data, bytes):
             raise TypeError("the file is not opened in binary mode")
         yield data

@@ -210,13 +210,17 @@ class PackFolderRequest(Record):
     path: str
 
 
-class PackedFile(Record):
-    """An entry with the beginning of its bytes, or without `entry` more bytes of the last one.
+class PackedFiles(Record):
+    """Some entries and the bytes of files, one after the other.
 
-    A file may send fewer or more bytes than its entry says, when it changes meanwhile.
+    The first `more` bytes belong to the last file of the event before; then come, for each of
+    `entries`, as many bytes as `sizes` says.  A file may send fewer bytes than its entry says, if
+    it changes meanwhile.
     """
 
-    entry: FileEntry | None = None
+    entries: list[FileEntry] = []  # noqa: RUF012
+    sizes: list[int] = []  # noqa: RUF012
+    more: int = 0
     data: bytes = b""
 
 
@@ -225,6 +229,19 @@ class PackFolderEnd(Record):
 
     path: str
     count: int
+
+
+class UnpackFolderRequest(Record):
+    """Make or replace entries in a folder, in this order; see `PackedFiles` for the bytes.
+
+    Of an entry count path, type, mode and target.  Folders may exist, and get the mode; those that
+    entries are in must.  Each file is replaced all at once.
+    """
+
+    path: str
+    entries: list[FileEntry]
+    sizes: list[int]
+    data: bytes = b""
 
 
 class WatchFilesRequest(Record):
@@ -311,7 +328,8 @@ ROWS = (
         Kind.STREAM,
         PackFolderRequest,
         PackFolderEnd,
-        event=PackedFile,
+        event=PackedFiles,
         idempotent=True,
     ),
+    Operation("file.unpack", Kind.CALL, UnpackFolderRequest, Empty),
 )

@@ -420,7 +420,7 @@ def test_names_that_are_no_text(client: Client, runtime: RuntimeChild) -> None:
     assert [each.path for each in listed.entries] == [name]
     assert read(client, name) == b"1"
     (first,), _ = client.call("file.pack", path=".")
-    assert (first.entry.path, first.data) == (name, b"1")
+    assert (first.entries[0].path, first.sizes, first.data) == (name, [1], b"1")
     with pytest.raises(ValidationFailedError):
         client.call("file.stat", path="\ud800")
 
@@ -549,11 +549,18 @@ def test_sending_a_folder(client: Client, runtime: RuntimeChild) -> None:
     items, end = client.call("file.pack", path="d")
     assert end.count == 5
     content: dict[str, bytes] = {}
+    current = ""
     for item in items:
-        if item.entry is not None:
-            current = item.entry.path
-        content[current] = content.get(current, b"") + item.data
+        data = item.data
+        for path, size in [
+            (current, item.more),
+            *zip([each.path for each in item.entries], item.sizes, strict=True),
+        ]:
+            content[path] = content.get(path, b"") + data[:size]
+            current, data = path, data[size:]
+        assert data == b""
 
+    assert content.pop("") == b""
     assert content == {
         "big": b"x" * 600_000,
         "empty": b"",

@@ -1,0 +1,329 @@
+"""Files from Python: content of every kind, folders both ways, and what fails half-way."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sandbox_kernel.client.sandbox import get_sandbox
+from sandbox_kernel.errors import (
+    FileTooLargeError,
+    OperationInterruptedError,
+    PathIsDirectoryError,
+    PathNotFoundError,
+    StorageError,
+)
+from sandbox_runtime.drafts import DRAFT
+
+BIG = os.urandom(1 << 20) * 5 + b"\r\n\x00"
+
+
+@pytest.fixture
+async def sandbox(manager):
+    async with get_sandbox("demo", manager=manager) as made:
+        yield made
+
+
+@pytest.fixture
+def workspace(manager) -> Callable[[], Path]:
+    """Where the sandbox's files are on this side, once it runs."""
+    return lambda: manager.lookup("demo").layout.workspace
+
+
+async def until(condition):
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110  nobody tells of files
+            await asyncio.sleep(0.01)
+
+
+async def pieces(data, size):
+    for begin in range(0, len(data), size):
+        yield data[begin : begin + size]
+
+
+async def test_text_and_bytes(sandbox):
+    """Text is UTF-8 and keeps its line ends; what is no text is said to be none."""
+    info = await sandbox.write_file("new/t.txt", "é\r\n")
+    assert (info.size, info.name, info.relative_path) == (4, "t.txt", "t.txt")
+    assert await sandbox.read_file("new/t.txt") == b"\xc3\xa9\r\n"
+    assert await sandbox.read_file("new/t.txt", encoding="utf-8") == "é\r\n"
+    await sandbox.write_file("b", b"\xff")
+    with pytest.raises(UnicodeDecodeError):
+        await sandbox.read_file("b", encoding="utf-8")
+    await sandbox.write_file("empty", "")
+    assert await sandbox.read_file("empty") == b""
+
+
+@pytest.mark.parametrize("size", [0, 10, len(BIG)])
+async def test_every_kind_of_content(sandbox, tmp_path, size):
+    """Bytes, a path, an open file, a generator, small and large: the same file comes of it."""
+    data = BIG[:size]
+    path = tmp_path / "content"
+    path.write_bytes(data)
+    told = []
+    with path.open("rb") as file:
+        for content in (
+            data,
+            bytearray(data),
+            memoryview(data),
+            path,
+            file,
+            io.BytesIO(data),
+            pieces(data, 700_001),
+            pieces(data, 99_999),
+        ):
+            info = await sandbox.write_file("f", content, on_progress=told.append)
+            assert info.size == size
+            assert await sandbox.read_file("f") == data
+            assert told[-1:] == [size] if told else size == 0
+        assert not file.closed
+
+
+async def test_content_that_is_none(sandbox):
+    """What cannot be written is refused; text files are told from binary ones."""
+    with pytest.raises(TypeError):
+        await sandbox.write_file("f", 5)
+    with pytest.raises(TypeError):
+        await sandbox.write_file("f", io.StringIO("text"))
+    with pytest.raises(FileNotFoundError):
+        await sandbox.write_file("f", Path("/no/such/file"))
+    assert not await sandbox.exists("f")
+
+
+async def test_a_stream(sandbox):
+    """Any size, in pieces, from any place; leaving early is fine."""
+    await sandbox.write_file("f", BIG)
+    assert b"".join([data async for data in sandbox.read_file_stream("f")]) == BIG
+    data = [data async for data in sandbox.read_file_stream("f", offset=3, length=1_000_000)]
+    assert b"".join(data) == BIG[3:1_000_003]
+    async for data in sandbox.read_file_stream("f"):
+        assert data
+        break
+    with pytest.raises(PathNotFoundError):
+        await anext(sandbox.read_file_stream("none"))
+
+
+async def test_more_than_memory_shall_hold(sandbox):
+    """A limit, which is looked at before the bytes come."""
+    await sandbox.write_file("f", b"x" * 100)
+    assert await sandbox.read_file("f", max_bytes=100) == b"x" * 100
+    assert await sandbox.read_file("f", offset=50, max_bytes=50) == b"x" * 50
+    assert await sandbox.read_file("f", length=50, max_bytes=50) == b"x" * 50
+    with pytest.raises(FileTooLargeError):
+        await sandbox.read_file("f", max_bytes=99)
+    with pytest.raises(FileTooLargeError):
+        await sandbox.read_file("/proc/version", max_bytes=5)
+
+
+async def test_a_source_that_breaks(sandbox, workspace):
+    """The caller's own error comes, the old content stays, and no draft is left."""
+    await sandbox.write_file("f", b"old")
+
+    async def broken():
+        yield b"x" * 3_000_000
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError):
+        await sandbox.write_file("f", broken())
+    assert await sandbox.read_file("f") == b"old"
+    await until(lambda: os.listdir(workspace()) == ["f"])
+
+
+async def test_a_write_that_is_cancelled(sandbox, workspace):
+    """Likewise."""
+    await sandbox.write_file("f", b"old")
+    begun = asyncio.Event()
+
+    async def endless():
+        yield b"x" * 3_000_000
+        begun.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(sandbox.write_file("f", endless()))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await sandbox.read_file("f") == b"old"
+    await until(lambda: os.listdir(workspace()) == ["f"])
+
+
+async def test_a_sandbox_that_stops_meanwhile(sandbox):
+    """It is said, and nothing is begun anew with half the content."""
+    await sandbox.write_file("f", b"old")
+
+    async def stopping():
+        yield b"x" * 3_000_000
+        await sandbox.stop(grace=0)
+        yield b"x" * 3_000_000
+
+    with pytest.raises(OperationInterruptedError):
+        await sandbox.write_file("f", stopping())
+    assert await sandbox.read_file("f") == b"old"
+
+
+async def test_names(sandbox):
+    """Folders, deletion, renaming, moving, links and modes."""
+    await sandbox.mkdir("a/b", parents=True)
+    with pytest.raises(PathIsDirectoryError):
+        await sandbox.delete_file("a")
+    await sandbox.write_file("a/x", b"1", mode=0o600)
+    await sandbox.rename_file("a/x", "a/y")
+    assert (await sandbox.move_file("a/y", "a/b")).endswith("/a/b/y")
+    await sandbox.symlink("link", "a/b/y")
+    await sandbox.chmod("link", 0o640)
+    info = await sandbox.stat("link")
+    assert (info.type, info.mode, info.mode_string) == ("file", 0o640, "rw-r-----")
+    info = await sandbox.stat("link", follow_symlinks=False)
+    assert (info.is_symlink, info.target) == (True, "a/b/y")
+
+    listed = await sandbox.list_files(".", recursive=True)
+    assert [each.relative_path for each in listed] == ["a", "a/b", "a/b/y", "link"]
+    assert listed[2].absolute_path == listed[0].absolute_path + "/b/y"
+    streamed = [each async for each in sandbox.list_files_stream(recursive=True)]
+    assert sorted(streamed, key=lambda each: each.relative_path) == listed
+    await sandbox.delete_file("a", recursive=True)
+    assert [each.name for each in await sandbox.list_files()] == ["link"]
+
+
+# --- folders ----------------------------------------------------------------------------------
+
+NAME = st.one_of(
+    st.sampled_from(
+        [b"a", b"B", b".hidden", b" ", b"\n", b"-rf", b"\xff\xfe", b"a\\b", "é".encode()]
+    ),
+    st.binary(min_size=1, max_size=8).filter(
+        lambda name: b"/" not in name and b"\0" not in name and name not in (b".", b"..")
+    ),
+)
+CONTENT = st.one_of(st.binary(max_size=50), st.sampled_from([0, 300_000, 1_100_000]))
+FILE = st.tuples(CONTENT, st.sampled_from([0o644, 0o755, 0o600, 0o400, 0o777]))
+LINK = st.sampled_from([b"a", b"sub/x", b"\xff"])
+TREE = st.recursive(
+    st.dictionaries(NAME, st.one_of(FILE, LINK), max_size=4),
+    lambda below: st.dictionaries(NAME, st.one_of(FILE, LINK, below), max_size=4),
+    max_leaves=12,
+)
+
+
+def grow(folder: bytes, tree: dict) -> None:
+    os.mkdir(folder)
+    for name, what in tree.items():
+        path = os.path.join(folder, name)
+        if isinstance(what, dict):
+            grow(path, what)
+            os.chmod(path, 0o750 if len(what) % 2 else 0o555)
+        elif isinstance(what, bytes):
+            os.symlink(what, path)
+        else:
+            with open(path, "wb") as file:
+                file.write(b"x" * what[0] if isinstance(what[0], int) else what[0])
+            os.chmod(path, what[1])
+
+
+def grown(folder: bytes) -> dict:
+    found = {}
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
+            found[name] = os.readlink(path)
+        elif stat.S_ISDIR(status.st_mode):
+            found[name] = grown(path), stat.S_IMODE(status.st_mode)
+        else:
+            with open(path, "rb") as file:
+                found[name] = file.read(), stat.S_IMODE(status.st_mode)
+    return found
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(TREE)
+def test_any_tree_comes_back_as_it_was(manager, tmp_path_factory, tree):
+    """Up and down: names, bytes, modes, links, empty folders."""
+    folder = tmp_path_factory.mktemp("tree")
+    grow(os.fsencode(folder / "source"), tree)
+
+    async def there_and_back():
+        async with get_sandbox("demo", manager=manager) as sandbox:
+            up = await sandbox.upload_folder(folder / "source", "tree")
+            inside = grown(os.fsencode(manager.lookup("demo").layout.workspace / "tree"))
+            down = await sandbox.download_folder("tree", folder / "back")
+            await sandbox.delete_file("tree", recursive=True)
+            return up, inside, down
+
+    up, inside, down = asyncio.run(there_and_back())
+
+    wanted = grown(os.fsencode(folder / "source"))
+    assert inside == wanted
+    assert grown(os.fsencode(folder / "back")) == wanted
+    assert (up.files, up.folders, up.links, up.bytes) == (
+        down.files,
+        down.folders,
+        down.links,
+        down.bytes,
+    )
+    assert up.skipped == down.skipped == []
+
+
+async def test_progress_of_folders(sandbox, tmp_path):
+    """It ends with what the result says."""
+    (tmp_path / "source").mkdir()
+    for number in range(20):
+        (tmp_path / "source" / f"f{number}").write_bytes(b"x" * 100_000)
+    told = []
+    done = await sandbox.upload_folder(tmp_path / "source", "d", on_progress=told.append)
+    assert (told[-1].files, told[-1].bytes) == (done.files, done.bytes) == (20, 2_000_000)
+    done = await sandbox.download_folder("d", tmp_path / "back", on_progress=told.append)
+    assert (told[-1].files, told[-1].bytes) == (done.files, done.bytes) == (20, 2_000_000)
+
+
+async def test_what_a_folder_has_that_cannot_come(sandbox, tmp_path):
+    """Pipes are left out, and so are links that lead out; both are told."""
+    await sandbox.exec(
+        ["sh", "-c", "mkdir d; mkfifo d/pipe; ln -s /etc/passwd d/out; echo 1 > d/x"]
+    )
+    done = await sandbox.download_folder("d", tmp_path / "back")
+
+    assert os.listdir(tmp_path / "back") == ["x"]
+    assert sorted(each.path for each in done.skipped) == ["out", "pipe"]
+    with pytest.raises(PathNotFoundError):
+        await sandbox.download_folder("none", tmp_path / "none")
+    with pytest.raises(StorageError):
+        await sandbox.upload_folder(tmp_path / "missing", "d")
+    with pytest.raises(FileTooLargeError):
+        await sandbox.download_folder("d", tmp_path / "small", max_bytes=1)
+
+
+async def test_a_giant_with_holes(sandbox, tmp_path):
+    """A file of a terabyte that takes no room in the sandbox takes none here: it is refused."""
+    await sandbox.exec(["sh", "-c", "mkdir d; truncate -s 1T d/giant"])
+    with pytest.raises(FileTooLargeError):
+        await sandbox.download_folder("d", tmp_path / "back")
+    assert os.listdir(tmp_path / "back") == []
+
+
+async def test_a_download_that_is_cancelled(sandbox, tmp_path):
+    """Only whole files are left."""
+    await sandbox.write_file("d/big", b"x" * 30_000_000)
+    begun = asyncio.Event()
+    task = asyncio.create_task(
+        sandbox.download_folder("d", tmp_path / "back", on_progress=lambda _: begun.set())
+    )
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    left = os.listdir(tmp_path / "back")
+    assert not any(name.startswith(DRAFT) for name in left)
+    assert left in ([], ["big"])
