@@ -1,0 +1,182 @@
+"""A terminal in a cell when kernel or server go, and for whom it is not."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from sandbox_kernel.manager.manager import Manager
+from sandbox_kernel.manager.settings import Settings
+from tests.e2e.browser.conftest import PAGE_CONFIG, Lab
+from tests.e2e.browser.terminal_page import TerminalInPage
+from tests.e2e.browser.wire import Wire
+from tests.support.jupyter_home import JupyterHome, describe, processes_below
+from tests.support.ws_connection import JupyterServer
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
+
+SHOW = "from sandbox_kernel.widget import TerminalWidget\nTerminalWidget({!r})"
+
+# Whether a socket opened, and if so the types of what was said until it closed.
+CONNECT = """address => new Promise(resolve => {
+  const socket = new WebSocket(address);
+  const heard = [];
+  socket.onopen = () => heard.push("open");
+  socket.onmessage = ({data}) => heard.push(typeof data === "string" ? JSON.parse(data).type : "bytes");
+  socket.onclose = ({code}) => resolve([...heard, code]);
+  setTimeout(() => resolve([...heard, "no end"]), 20_000);
+})"""
+
+
+@pytest.fixture
+def home(new_home: Callable[[], JupyterHome]) -> JupyterHome:
+    """A user whose servers end with the test."""
+    home = new_home()
+    folder = home.root / "cfg" / "labconfig"
+    folder.mkdir()
+    (folder / "page_config.json").write_text(json.dumps(PAGE_CONFIG))
+    return home
+
+
+@pytest.fixture
+def start_server(home: JupyterHome) -> Iterator[Callable[[], JupyterServer]]:
+    servers: list[JupyterServer] = []
+
+    def start() -> JupyterServer:
+        settings, workspaces = home.root / "settings", home.root / "workspaces"
+        servers.append(
+            JupyterServer(
+                home,
+                app="jupyterlab",
+                JUPYTERLAB_SETTINGS_DIR=str(settings),
+                JUPYTERLAB_WORKSPACES_DIR=str(workspaces),
+            )
+        )
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def page(chromium: Browser, shots: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 860})
+    page = context.new_page()
+    page.set_default_timeout(30_000)
+    yield page
+    page.screenshot(path=shots / f"end-of-{request.node.name}.png")
+    context.close()
+
+
+def test_a_saved_terminal_outlives_its_kernel(
+    page: Page, start_server: Callable[[], JupyterServer], shots: Path
+) -> None:
+    """Where the notebook keeps its widgets, it shows the terminal when their kernel has gone."""
+    lab = Lab(page, start_server(), shots)
+    lab.write("saved.ipynb", SHOW.format("saved"), kernel="python3")
+    lab.open("saved.ipynb")
+    lab.menu("Settings", "Save Widget State Automatically")
+    lab.run_cell(0)
+    terminal = TerminalInPage(page).wait_for("Connected", "server")
+    terminal.run("export KEPT=kept-$((40+2)); echo is $KEPT", "is kept-42")
+    # Asked again at the next return, it would stand at the prompt.
+    terminal.run("printf '\\e[c'; IFS= read -rsd c -t 9 x; echo asked-$((6*7))", "asked-42")
+    lab.menu("File", "Save Notebook")
+    expect(page.locator(".jp-mod-dirty")).to_have_count(0)
+    assert (lab.server.home.work / "saved.ipynb").stat().st_size < 8_000
+    for session in lab.server.get("/api/sessions"):
+        lab.server.call("DELETE", f"/api/sessions/{session['id']}")
+
+    terminal.run("echo still $KEPT", "still kept-42")
+    page.goto("about:blank")
+    lab.open("saved.ipynb")
+    again = TerminalInPage(page).wait_for("Connected", "server")
+    again.shows("still kept-42")
+    again.run("echo again $KEPT", "again kept-42")
+    assert "1;2c" not in again.text()
+
+
+def test_servers_go_and_the_terminal_stays(
+    page: Page, home: JupyterHome, start_server: Callable[[], JupyterServer], shots: Path
+) -> None:
+    """A killed server's successor has the screen; what stays behind a server is the sandbox alone."""
+    server = start_server()
+    manager = Manager(Settings(data_dir=home.sandboxes))
+    with Wire(server.port) as wire:
+        lab = Lab(page, server, shots)
+        lab.write("lasting.ipynb", SHOW.format("lasting"), kernel="python3")
+        server.base = wire.base
+        lab.open("lasting.ipynb")
+        lab.run_cell(0)
+        terminal = TerminalInPage(page).wait_for("Connected", "server")
+        terminal.run("export KEPT=kept-$((40+2)); echo is $KEPT", "is kept-42")
+        terminal.type("for n in $(seq 100); do echo line $n; sleep .1; done\n")
+        terminal.shows("line 5")
+        kernels = [each for each in processes_below(home.root) if "ipykernel" in describe(each)]
+        assert kernels
+        server.process.kill()
+        server.process.wait()
+        expect(terminal.state).to_have_text("Reconnecting")
+        lab.shot("terminal-server-killed")
+        _, left = psutil.wait_procs(kernels, timeout=30)
+        assert left == []
+
+        successor = start_server()
+        wire.target = successor.port
+        page.keyboard.press("Escape")  # JupyterLab's own word on the connection
+        terminal.wait_for("Connected", "server")
+        terminal.shows("line 100")
+        shown = re.findall(r"line (\d+)", terminal.text())
+        assert [int(number) for number in shown] == list(range(101 - len(shown), 101))
+        page.locator(".jp-Dialog").wait_for(state="detached")
+        terminal.run("echo still $KEPT", "still kept-42")
+        lab.shot("terminal-server-back")
+        # A server that is asked to end takes its kernels with it.
+        assert successor.call("POST", "/api/kernels", {"name": "python3"})[0] == 201
+        successor.close()
+        manager.stop("lasting")
+        _, left = psutil.wait_procs(processes_below(home.root), timeout=10)
+        assert [describe(each) for each in left] == []
+
+
+def test_it_is_for_its_user_only(page: Page, home: JupyterHome) -> None:
+    """Without login, with a wrong token, or from a frame without an origin: no socket opens."""
+    with JupyterServer(home) as server:
+        status, made = server.call(
+            "POST", "/sandbox/api/sandboxes/private/terminals", {"command": ["sleep", "600"]}
+        )
+        assert status == 201, made
+        path = "/sandbox/api/sandboxes/private"
+        routes = [
+            f"{server.base}{path}/{end}".replace("http", "ws", 1)
+            for end in ("terminal?session=s", f"terminals/{made['id']}/connect?ack=1")
+        ]
+        refused = [1006]
+        # A small page that the server itself sends: to what else there is, Chromium allows less.
+        missing = f"{server.base}/nothing-here"
+        page.goto(f"{server.base}/login")
+        for address in routes:
+            for token in ("", "&token=wrong", f"&token={server.token[::-1]}"):
+                assert page.evaluate(CONNECT, address + token) == refused
+        # A frame as outputs are shown in, in a page that is logged in.  Who has the token may do all.
+        page.goto(f"{server.base}/api?token={server.token}")
+        page.goto(missing)
+        page.set_content('<iframe sandbox="allow-scripts" srcdoc="<p>an output</p>"></iframe>')
+        frame = page.frames[-1]
+        assert frame.evaluate("self.origin") == "null"
+        for address in routes:
+            for token in ("", "&token=wrong"):
+                assert frame.evaluate(CONNECT, address + token) == refused
+        assert server.log.count("403") >= 2 * 3 + 2 * 2
+        assert [each["id"] for each in server.get(f"{path}/terminals")] == [made["id"]]
+        # And whoever may, does.
+        page.goto(missing)
+        heard = page.evaluate(CONNECT.replace('"bytes"', '(socket.close(), "bytes")'), routes[0])
+        assert heard[:2] == ["open", "bytes"]
