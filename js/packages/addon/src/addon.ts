@@ -126,6 +126,11 @@ export class SandboxAddon implements ITerminalAddon {
     return this.#connection?.exit;
   }
 
+  /** Whether what is being drawn was output before: what it asks for was asked for then. */
+  get isReplaying(): boolean {
+    return this.#drawing?.isMuted ?? false;
+  }
+
   /** Seconds until the next attempt, while the state is "reconnecting". */
   get retryIn(): number | undefined {
     return this.#connection?.retryIn;

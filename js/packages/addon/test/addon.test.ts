@@ -180,6 +180,19 @@ describe("connect", () => {
     expect(search()).toBeNull();
   });
 
+  test("tells while it draws what was output before", () => {
+    const { addon, environment, terminal } = makeAddon();
+    expect(addon.isReplaying).toBe(false);
+    addon.connect({ sandboxId: "s" });
+    environment.socket.ready();
+    environment.socket.replay("screen", "c1", "old");
+    environment.socket.chunk("c2", "new");
+    expect(addon.isReplaying).toBe(true);
+    terminal.draw();
+
+    expect(addon.isReplaying).toBe(false);
+  });
+
   test("does not take the focus", () => {
     const { addon, environment, terminal } = makeAddon();
     addon.connect({ sandboxId: "s" });

@@ -369,14 +369,15 @@ class TerminalView {
     if (request.kind === "read") {
       this.#terminal.input(emptyAnswer(request.selection), false);
     } else if (request.kind === "write" && this.#settings.clipboardWrite && this.#hasFocus()) {
-      // Only of the terminal that is typed in, and never of old output: nobody types then.
+      // Only of the terminal that is typed in, and never of old output.
       navigator.clipboard?.writeText(request.text).catch(() => {});
     }
     return true;
   }
 
   #hasFocus(): boolean {
-    return this.#addon.state === "connected" && this.root.matches(":focus-within");
+    const isLive = this.#addon.state === "connected" && !this.#addon.isReplaying;
+    return isLive && this.root.matches(":focus-within");
   }
 
   /** False keeps the key from the terminal. */
