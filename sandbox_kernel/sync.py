@@ -13,7 +13,15 @@ hi
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -33,6 +41,7 @@ from sandbox_kernel.client.terminal import (
     TerminalTruncated,
 )
 from sandbox_kernel.manager.manager import Manager, SandboxInfo
+from sandbox_kernel.sync_files import BlockingFiles
 
 if TYPE_CHECKING:
     from sandbox_kernel.widget.terminal_widget import TerminalWidget
@@ -280,7 +289,7 @@ class Terminal:
         return self._terminal.widget(**options)
 
 
-class Sandbox:
+class Sandbox(BlockingFiles):
     """One sandbox; see `sandbox_kernel.Sandbox`."""
 
     def __init__(self, sandbox: AsyncSandbox) -> None:
@@ -288,6 +297,16 @@ class Sandbox:
 
     def __repr__(self) -> str:
         return repr(self._sandbox)
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return _thread.run(work)
+
+    def _each(self, events: AsyncGenerator[T, None]) -> Iterator[T]:
+        try:
+            while (event := _thread.run(_next(events.__anext__))) is not None:
+                yield event
+        finally:
+            _thread.run(events.aclose())
 
     @property
     def id(self) -> str:

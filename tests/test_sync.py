@@ -49,13 +49,13 @@ def test_both_faces_have_the_same_names_and_parameters(blocking, asynchronous):
     """Every public method and property of one is in the other, with the same parameters."""
     names = {
         RENAMED.get(name, name)
-        for name in vars(asynchronous).keys() - WITHOUT_TWIN
+        for name in set(dir(asynchronous)) - WITHOUT_TWIN
         if not name.startswith("_") or name in RENAMED
     }
 
     assert names == {
         name
-        for name in vars(blocking)
+        for name in dir(blocking)
         if not name.startswith("_") or name in ("__enter__", "__exit__")
     }
     for name in names:

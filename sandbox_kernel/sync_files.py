@@ -1,0 +1,186 @@
+"""The operations on files for code without an event loop; see `sandbox_kernel.sync`."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from typing import Any, TypeVar, overload
+
+from sandbox_kernel.client.files import MAX_READ, FileContent, FileInfo
+from sandbox_kernel.client.host_folder import LinkRule
+from sandbox_kernel.client.sandbox import Sandbox as AsyncSandbox
+from sandbox_kernel.client.transfer import (
+    MAX_BYTES,
+    MAX_ENTRIES,
+    FolderTransfer,
+    TransferProgress,
+)
+
+__all__ = ["BlockingFiles"]
+
+T = TypeVar("T")
+
+
+class BlockingFiles(ABC):
+    """Files of a sandbox; callbacks are called in another thread."""
+
+    _sandbox: AsyncSandbox
+
+    @abstractmethod
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do the work in the loop, and return its result."""
+
+    @abstractmethod
+    def _each(self, events: AsyncGenerator[T, None]) -> Iterator[T]:
+        """Iterate over what the generator gives in the loop."""
+
+    @overload
+    def read_file(
+        self, path: str, *, offset: int = 0, length: int | None = None, max_bytes: int = MAX_READ
+    ) -> bytes: ...
+
+    @overload
+    def read_file(
+        self,
+        path: str,
+        *,
+        encoding: str,
+        offset: int = 0,
+        length: int | None = None,
+        max_bytes: int = MAX_READ,
+    ) -> str: ...
+
+    def read_file(
+        self,
+        path: str,
+        *,
+        encoding: str | None = None,
+        offset: int = 0,
+        length: int | None = None,
+        max_bytes: int = MAX_READ,
+    ) -> bytes | str:
+        """Return the content of a file; see `sandbox_kernel.Sandbox.read_file`."""
+        options: dict[str, Any] = {"offset": offset, "length": length, "max_bytes": max_bytes}
+        if encoding is not None:
+            options["encoding"] = encoding
+        return self._wait(self._sandbox.read_file(path, **options))
+
+    def read_file_stream(
+        self, path: str, *, offset: int = 0, length: int | None = None
+    ) -> Iterator[bytes]:
+        """Iterate over a file's bytes; see `sandbox_kernel.Sandbox.read_file_stream`."""
+        return self._each(self._sandbox.read_file_stream(path, offset=offset, length=length))
+
+    def write_file(
+        self,
+        path: str,
+        content: FileContent,
+        *,
+        mode: int | None = None,
+        overwrite: bool = True,
+        parents: bool = True,
+        fsync: bool = False,
+        on_progress: Callable[[int], object] | None = None,
+    ) -> FileInfo:
+        """Replace a file or make it; see `sandbox_kernel.Sandbox.write_file`."""
+        return self._wait(
+            self._sandbox.write_file(
+                path,
+                content,
+                mode=mode,
+                overwrite=overwrite,
+                parents=parents,
+                fsync=fsync,
+                on_progress=on_progress,
+            )
+        )
+
+    def mkdir(self, path: str, *, parents: bool = False, mode: int | None = None) -> None:
+        """Make a folder; see `sandbox_kernel.Sandbox.mkdir`."""
+        self._wait(self._sandbox.mkdir(path, parents=parents, mode=mode))
+
+    def delete_file(self, path: str, *, recursive: bool = False) -> None:
+        """Delete a file or folder; see `sandbox_kernel.Sandbox.delete_file`."""
+        self._wait(self._sandbox.delete_file(path, recursive=recursive))
+
+    def rename_file(self, path: str, new_path: str, *, overwrite: bool = True) -> None:
+        """Give something another path; see `sandbox_kernel.Sandbox.rename_file`."""
+        self._wait(self._sandbox.rename_file(path, new_path, overwrite=overwrite))
+
+    def move_file(self, path: str, new_path: str, *, overwrite: bool = True) -> str:
+        """Move something; see `sandbox_kernel.Sandbox.move_file`."""
+        return self._wait(self._sandbox.move_file(path, new_path, overwrite=overwrite))
+
+    def symlink(self, path: str, target: str, *, overwrite: bool = False) -> None:
+        """Make a symbolic link; see `sandbox_kernel.Sandbox.symlink`."""
+        self._wait(self._sandbox.symlink(path, target, overwrite=overwrite))
+
+    def chmod(self, path: str, mode: int) -> None:
+        """Set permission bits; see `sandbox_kernel.Sandbox.chmod`."""
+        self._wait(self._sandbox.chmod(path, mode))
+
+    def exists(self, path: str) -> bool:
+        """Return whether something is at a path; see `sandbox_kernel.Sandbox.exists`."""
+        return self._wait(self._sandbox.exists(path))
+
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> FileInfo:
+        """Return what is known of a path; see `sandbox_kernel.Sandbox.stat`."""
+        return self._wait(self._sandbox.stat(path, follow_symlinks=follow_symlinks))
+
+    def list_files(
+        self, path: str = ".", *, recursive: bool = False, include_hidden: bool = False
+    ) -> list[FileInfo]:
+        """Return what is in a folder; see `sandbox_kernel.Sandbox.list_files`."""
+        return self._wait(
+            self._sandbox.list_files(path, recursive=recursive, include_hidden=include_hidden)
+        )
+
+    def list_files_stream(
+        self, path: str = ".", *, recursive: bool = False, include_hidden: bool = False
+    ) -> Iterator[FileInfo]:
+        """Iterate over a folder of any size; see `sandbox_kernel.Sandbox.list_files_stream`."""
+        return self._each(
+            self._sandbox.list_files_stream(
+                path, recursive=recursive, include_hidden=include_hidden
+            )
+        )
+
+    def upload_folder(
+        self,
+        source: str | os.PathLike[str],
+        path: str,
+        *,
+        follow_symlinks: bool = False,
+        on_progress: Callable[[TransferProgress], object] | None = None,
+    ) -> FolderTransfer:
+        """Copy a folder into the sandbox; see `sandbox_kernel.Sandbox.upload_folder`."""
+        return self._wait(
+            self._sandbox.upload_folder(
+                source, path, follow_symlinks=follow_symlinks, on_progress=on_progress
+            )
+        )
+
+    def download_folder(
+        self,
+        path: str,
+        destination: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        symlinks: LinkRule = "safe",
+        max_bytes: int = MAX_BYTES,
+        max_entries: int = MAX_ENTRIES,
+        on_progress: Callable[[TransferProgress], object] | None = None,
+    ) -> FolderTransfer:
+        """Copy a folder of the sandbox to this machine; see `Sandbox.download_folder`."""
+        return self._wait(
+            self._sandbox.download_folder(
+                path,
+                destination,
+                overwrite=overwrite,
+                symlinks=symlinks,
+                max_bytes=max_bytes,
+                max_entries=max_entries,
+                on_progress=on_progress,
+            )
+        )
