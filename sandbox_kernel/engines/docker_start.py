@@ -271,8 +271,8 @@ class Start:
             return _Shown(how="not shown")
         real = os.path.realpath(folder)
         mode = self.spec.folder_mode
+        self._warn_of_owner(folder, real)
         if mode is FolderMode.WRITE:
-            self._warn_of_owner(folder, real)
             bind = Bind(source=real, dest=folder, read_only=False)
             return _Shown(how="writable", cwd=folder, bind=bind)
         if mode is FolderMode.READ:
@@ -285,7 +285,6 @@ class Start:
             reason = "its path has signs that a layer's cannot have"
         if reason:
             return self._plain(folder, reason)
-        self._warn_of_owner(folder, real)
         volume = Volume(name=volume_of(self.layout, "folder"), dest=folder, options=options)
         how = "writable layer, host files unchanged"
         return _Shown(how=how, cwd=folder, volume=volume)
@@ -295,6 +294,8 @@ class Start:
         nothing = self.layout.root / "empty"
         with storage_errors(nothing, "create"):
             os.makedirs(nothing, mode=0o700, exist_ok=True)
+            # The upper one's owner and permissions are those of the folder that is seen.
+            self._give_to_user(nothing)
         options = overlay_options(real, nothing=str(nothing))
         if options is None or has_mounts_below(real):
             return self._bound(folder, real)
@@ -323,7 +324,7 @@ class Start:
         if os.stat(real).st_uid != int(self.uid):
             self.notices.append(
                 f"Files in {folder} belong to another user than {self.uid}, as whom programs run"
-                " inside; they change what its permissions allow. See DockerEngine.user."
+                " inside; they read and change what its permissions allow. See DockerEngine.user."
             )
 
     # The container --------------------------------------------------------------------------
@@ -636,8 +637,12 @@ class Start:
         return self._failed("its runtime ended before it answered")
 
     def _forget(self, shown: _Shown) -> None:
-        for name in (self.name, f"{self.name}-door"):
-            remove_container(self.client, self.host, name)
+        # By label: another's container may have the name that ours was to have.
+        label = {"label": f"{LABEL}.state={self.label}"}
+        with daemon.errors(self.host):
+            containers = self.client.containers(all=True, filters=label)
+        for each in containers:
+            remove_container(self.client, self.host, each["Id"])
         names = [volume_of(self.layout, "door")]
         if shown.volume is not None:
             names.append(shown.volume.name)
