@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar, overload
 
-from sandbox_kernel.client.files import MAX_READ, FileContent, FileInfo
+from sandbox_kernel.client.files import MAX_READ, FileContent, FileInfo, FileWatchEvent
 from sandbox_kernel.client.host_folder import LinkRule
 from sandbox_kernel.client.sandbox import Sandbox as AsyncSandbox
 from sandbox_kernel.client.transfer import (
@@ -144,6 +144,19 @@ class BlockingFiles(ABC):
             self._sandbox.list_files_stream(
                 path, recursive=recursive, include_hidden=include_hidden
             )
+        )
+
+    def watch(
+        self,
+        path: str = ".",
+        *,
+        recursive: bool = True,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+    ) -> Iterator[FileWatchEvent]:
+        """Iterate over what changes; see `sandbox_kernel.Sandbox.watch`."""
+        return self._each(
+            self._sandbox.watch(path, recursive=recursive, include=include, exclude=exclude)
         )
 
     def upload_folder(

@@ -377,14 +377,27 @@ class Place:
         if fsync:
             os.fsync(fd)
         entry = _entry(self.path, os.fstat(fd))
-        if self._overwrite:
+        if old is not None or not self._link(draft):
             os.rename(draft, self.path)
-        else:
-            os.link(draft, self.path)
-            os.unlink(draft)
         if fsync:
             _sync_folder(self.folder)
         return entry
+
+    def _link(self, draft: str) -> bool:
+        """Put a draft where nothing is; False if it must be renamed.
+
+        A new name rather than another one: whoever watches the folder sees a file being made, and
+        what came there meanwhile is not replaced unasked.
+        """
+        try:
+            os.link(draft, self.path)
+        except OSError as error:
+            if not self._overwrite and error.errno == errno.EEXIST:
+                raise
+            # There are file systems without links.
+            return False
+        os.unlink(draft)
+        return True
 
 
 def _sync_folder(path: str) -> None:

@@ -44,5 +44,8 @@ HANDLERS: dict[str, Handler] = {
     "file.stat": lambda workshop, request, exchange: workshop.files.stat(request, exchange),
     "file.list": lambda workshop, request, exchange: workshop.files.list(request, exchange),
     "file.pack": lambda workshop, request, exchange: workshop.files.pack(request, exchange),
+    "file.watch": lambda workshop, request, exchange: workshop.files.watches.watch(
+        request, exchange
+    ),
     "file.unpack": lambda workshop, request, exchange: workshop.files.unpack(request, exchange),
 }

@@ -14,6 +14,7 @@ from sandbox_runtime.file_access import Place, absolute, check_mode
 from sandbox_runtime.jobs import Jobs
 from sandbox_runtime.trees import remove
 from sandbox_runtime.uploads import Uploads
+from sandbox_runtime.watch import Watches
 from sandbox_runtime.workers import Workers
 
 TYPE_CHECKING = False
@@ -55,6 +56,8 @@ class Files:
         self.jobs = Jobs(self.workers, activity, log)
         self.drafts = Drafts(ledger_of(config.env.get("HOME")))
         self.drafts.sweep()
+        self.activity = activity
+        self.watches = Watches(loop, self)
         self.uploads = Uploads(loop, self.jobs, self.drafts, activity)
 
     def absolute(self, path: str) -> str:

@@ -20,6 +20,7 @@ from collections.abc import (
     Awaitable,
     Callable,
     Iterator,
+    Sequence,
 )
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ from sandbox_kernel.wire.file_operations import (
     MoveFileRequest,
     ReadFileRequest,
     RenameFileRequest,
+    WatchFilesEvent,
+    WatchFilesRequest,
     WriteFileRequest,
     WritePartRequest,
 )
@@ -61,7 +64,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.transports.base import EventStream, Transport
     from sandbox_kernel.wire.record import Record
 
-__all__ = ["FileContent", "FileInfo", "FileOperations"]
+__all__ = ["FileContent", "FileInfo", "FileOperations", "FileWatchEvent"]
 
 T = TypeVar("T")
 
@@ -139,6 +142,37 @@ class FileInfo:
     def mode_string(self) -> str:
         """The mode as ``ls`` shows it, such as ``rw-r--r--``."""
         return stat_bits.filemode(self.mode)[1:]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileWatchEvent:
+    """Something that a watch tells.
+
+    Parameters
+    ----------
+    type : str
+        ``watching``, ``event``, ``resync``, ``error`` or ``stopped``.
+    event_type : str or None
+        Of an ``event``: ``create``, ``modify``, ``attrib``, ``delete``, ``move_from``, ``move_to``.
+    path : str or None
+        What it is about, absolute.
+    is_directory : bool
+        Whether that is a folder.
+    timestamp : float
+        Seconds since the epoch.
+    watch_id : str or None
+        Of ``watching``: names the watch.
+    reason : str or None
+        Of ``resync``, ``error`` and ``stopped``: why.
+    """
+
+    type: str
+    event_type: str | None = None
+    path: str | None = None
+    is_directory: bool = False
+    timestamp: float = 0.0
+    watch_id: str | None = None
+    reason: str | None = None
 
 
 def file_info(entry: FileEntry, folder: str | None = None) -> FileInfo:
@@ -490,6 +524,60 @@ class FileOperations(ABC):
                 assert isinstance(event, FileList)  # noqa: S101  as the table declares
                 for each in event.entries:
                     yield file_info(each, event.path)
+
+    async def watch(
+        self,
+        path: str = ".",
+        *,
+        recursive: bool = True,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+    ) -> AsyncGenerator[FileWatchEvent, None]:
+        """Iterate over what changes in a folder, or in one file.
+
+        The first event, of type ``watching``, says that nothing is missed from now on; ``resync``
+        that something was, so that the folder is to be looked at anew; ``stopped`` is the last.
+        The same thing happening again within 75 ms is told once.  Leaving the loop, or closing the
+        generator, ends the watch; an open watch keeps the sandbox awake.
+
+        Parameters
+        ----------
+        path : str
+            The folder or file.
+        recursive : bool
+            All folders below it too, also those that come to be.
+        include, exclude : sequence of str
+            Patterns of shells: only what matches, or all but that; not both.  One without a slash
+            is compared with each name on the way below the folder, one with a slash with the path
+            from the folder on.  Excluded folders cost nothing.
+
+        Yields
+        ------
+        FileWatchEvent
+            As it comes.
+
+        Raises
+        ------
+        PathNotFoundError, PermissionDeniedError, FileSystemError
+            It cannot be watched.
+        WatchStartError
+            A limit of the system is reached, or there are too many folders.
+        """
+        request = WatchFilesRequest(
+            path=path, recursive=recursive, include=list(include), exclude=list(exclude)
+        )
+        async with stream(self, "file.watch", request) as events:
+            async for event in events:
+                assert isinstance(event, WatchFilesEvent)  # noqa: S101  as the table declares
+                yield FileWatchEvent(
+                    type=event.type,
+                    event_type=event.event_type,
+                    path=event.path,
+                    is_directory=event.is_directory,
+                    timestamp=event.timestamp,
+                    watch_id=event.watch_id,
+                    reason=event.reason,
+                )
 
 
 # --- how it is done ---------------------------------------------------------------------------

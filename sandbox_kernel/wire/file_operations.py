@@ -332,4 +332,12 @@ ROWS = (
         idempotent=True,
     ),
     Operation("file.unpack", Kind.CALL, UnpackFolderRequest, Empty),
+    Operation(
+        "file.watch",
+        Kind.STREAM,
+        WatchFilesRequest,
+        WatchFilesEnd,
+        event=WatchFilesEvent,
+        idempotent=True,
+    ),
 )
