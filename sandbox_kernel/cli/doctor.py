@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from sandbox_kernel.cli.exit_codes import NO_ENGINE, OK
 from sandbox_kernel.cli.report import print_json, printable
@@ -15,8 +15,6 @@ from sandbox_kernel.manager.engine_choice import load_engine
 from sandbox_kernel.manager.settings import Settings, load_settings
 
 __all__ = ["doctor"]
-
-_BUBBLEWRAP = ("auto", "bubblewrap")
 
 
 def doctor(arguments: Namespace) -> int:
@@ -40,17 +38,28 @@ def _print(finding: Finding) -> None:
 
 
 def _engine(settings: Settings) -> list[Finding]:
-    if settings.engine in _BUBBLEWRAP:
-        return findings(settings.bubblewrap, state_folder=str(settings.data_dir))
-    name = f"engine {settings.engine}"
+    if settings.engine not in ("auto", "bubblewrap"):
+        return [_probed(settings.engine, settings)]
+    found = findings(settings.bubblewrap, state_folder=str(settings.data_dir))
+    if settings.engine == "bubblewrap":
+        return found
+    docker = _probed("docker", settings)
+    if all(finding.ok or not finding.required for finding in found):
+        return [*found, replace(docker, required=False)]
+    # One of the two will do.
+    return [*(replace(each, required=each.required and not docker.ok) for each in found), docker]
+
+
+def _probed(engine: str, settings: Settings) -> Finding:
+    name = f"engine {engine}"
     try:
-        probe = load_engine(settings.engine, settings).probe()
+        probe = load_engine(engine, settings).probe()
     except SandboxError as error:
-        return [Finding(name=name, ok=False, detail=error.message, mend=error.hint)]
-    facts = ", ".join(f"{name} {value}" for name, value in probe.facts.items())
-    return [
-        Finding(name=name, ok=probe.works, detail=probe.cause or facts or "works", mend=probe.mend)
-    ]
+        return Finding(name=name, ok=False, detail=error.message, mend=error.hint)
+    facts = ", ".join(f"{name}: {value}" for name, value in probe.facts.items())
+    return Finding(
+        name=name, ok=probe.works, detail=probe.cause or facts or "works", mend=probe.mend
+    )
 
 
 def _data_folder(settings: Settings) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -13,6 +14,7 @@ from sandbox_kernel.engines import docker_daemon as daemon
 from sandbox_kernel.engines import incarnation
 from sandbox_kernel.engines.base import Found, Instance, StateLayout
 from sandbox_kernel.engines.disk import empty
+from sandbox_kernel.engines.docker_body import Bind, ContainerPlan, create_body
 from sandbox_kernel.engines.docker_start import (
     LABEL,
     data_label_of,
@@ -34,6 +36,14 @@ _OF_ONE_RUN = ("code", "door", "folder", "spool")
 """Volumes that end with the container."""
 _LASTING = ("workspace", "home", "packages")
 _BESIDE = ("passwd", "group")
+_TIDY_PATIENCE = 20.0
+# The owner of a folder without permissions may give himself some.
+_EMPTY_FOLDER = """
+import os
+os.chmod("/layer", 0o700)
+for entry in list(os.scandir("/layer")):
+    os.rmdir(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
+"""
 
 
 def stop(
@@ -62,6 +72,8 @@ def stop(
     try:
         with closing(daemon.connect(host)) as client:
             _remove(client, host, layout, keep_packages=bool(data.get("keep_packages", True)))
+            image = str(data.get("image_id") or settings.image)
+            _tidy_layer(client, host, layout, image=image, python=settings.python)
     except EngineUnavailableError:
         # Without a record nothing says that this daemon has ever heard of the sandbox.
         if data:
@@ -69,9 +81,6 @@ def stop(
     incarnation.remove_files(layout)
     for name in _BESIDE:
         (layout.run / name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        # Of the daemon's user; empty, and so it goes with the permissions on the folder above.
-        (layout.folder / "work" / "work").rmdir()
     empty(layout.spool)
     if not data.get("keep_packages", True):  # without a record, nothing is thrown away
         empty(layout.packages)
@@ -85,6 +94,48 @@ def _remove(client: APIClient, host: str, layout: StateLayout, *, keep_packages:
         remove_container(client, host, each["Id"])
     names = [*_OF_ONE_RUN, *(() if keep_packages else ("packages",))]
     remove_volumes(client, host, [volume_of(layout, name) for name in names])
+
+
+def _tidy_layer(
+    client: APIClient, host: str, layout: StateLayout, *, image: str, python: str
+) -> None:
+    """Remove what the kernel leaves beside a layer; it is root's, who mounted it.
+
+    An ordinary user may remove the folder, but not what is in it: a container that is root there
+    does that.
+    """
+    folder = layout.folder / "work" / "work"
+    try:
+        owner = folder.lstat().st_uid
+        folder.rmdir()
+    except FileNotFoundError:
+        return
+    except OSError:
+        if os.geteuid() in (0, owner):
+            return  # whoever removes the sandbox can remove this as well
+    else:
+        return
+    plan = ContainerPlan(
+        image=image,
+        command=(python, "-I", "-S", "-c", _EMPTY_FOLDER),
+        hostname="tidy",
+        user="0:0",
+        cwd="/",
+        network="none",
+        binds=(Bind(source=str(folder), dest="/layer", read_only=False),),
+        labels={LABEL: "tidy", f"{LABEL}.state": label_of(layout)},
+        tmp_bytes=1 << 20,
+    )
+    refusals = (daemon.RefusedError, daemon.NotThereError, daemon.ConflictError)
+    # What stays is told when the sandbox is destroyed, with its path and the mend.
+    with contextlib.suppress(*refusals, OSError), daemon.errors(host):
+        container = client.create_container_from_config(create_body(plan))["Id"]
+        try:
+            client.start(container)
+            client.wait(container, timeout=_TIDY_PATIENCE)
+        finally:
+            client.remove_container(container, force=True, v=True)
+        folder.rmdir()
 
 
 def discard(settings: DockerSettings, layout: StateLayout) -> None:

@@ -25,6 +25,8 @@ from sandbox_kernel.errors import (
     StorageFullError,
     ValidationFailedError,
 )
+from tests.support import docker
+from tests.support.docker import need_docker
 
 
 def test_help_loads_nothing_that_is_slow():
@@ -166,7 +168,10 @@ def test_doctor_finds_this_machine_fit(sandbox):
 
 def test_doctor_names_cause_and_mend(sandbox, monkeypatch):
     """An executable that is not there is one of the things that can be wrong."""
-    wrong = {"BubblewrapEngine": {"executable": "/no/bwrap"}}
+    wrong = {
+        "BubblewrapEngine": {"executable": "/no/bwrap"},
+        "DockerEngine": {"host": "unix:///no/docker.sock"},
+    }
     monkeypatch.setenv("SANDBOX_CONFIG", json.dumps(wrong))
 
     ended = sandbox("doctor")
@@ -174,6 +179,26 @@ def test_doctor_names_cause_and_mend(sandbox, monkeypatch):
     assert ended.code == 5
     assert ended.out.splitlines()[0].startswith("BAD   bubblewrap: ")
     assert ended.out.splitlines()[1].startswith("      ")
+
+
+@pytest.mark.parametrize("engine", ["docker", "auto"])
+def test_doctor_tries_docker(sandbox, monkeypatch, engine):
+    """For real; where bubblewrap does not work and Docker does, that will do."""
+    need_docker()
+    settings = {
+        "SandboxManager": {"engine": engine},
+        "BubblewrapEngine": {"executable": "/no/bwrap"},
+        "DockerEngine": {"host": docker.HOST, "image": docker.IMAGE},
+    }
+    monkeypatch.setenv("SANDBOX_CONFIG", json.dumps(settings))
+
+    ended = sandbox("doctor", "--json")
+
+    found = {finding["name"]: finding for finding in ended.json}
+    assert "reached by: unix socket" in found["engine docker"]["detail"]
+    assert "memory_bytes, cpus, processes" in found["engine docker"]["detail"]
+    assert ("bubblewrap" in found) == (engine == "auto")
+    assert ended.code == 0
 
 
 def run_in_shell(script: str) -> subprocess.CompletedProcess[bytes]:

@@ -34,6 +34,7 @@ from sandbox_kernel.errors import (
     UnauthorizedError,
 )
 from tests.support.docker import BARE, HOST, IMAGE, client, docker_engine, need_docker
+from tests.support.host_user import HostUser
 from tests.support.runtime_child import Client
 
 TOKEN = "secret-token-of-the-docker-tests"
@@ -538,3 +539,60 @@ engine.start(Launch(sandbox_id="box", lifetime="lifetime1", token="t", spec=Sand
     assert box.left() == []
     if moment == "before its start":
         assert said(box.start(), "echo well") == "well"
+
+
+# --- an ordinary user -----------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_an_ordinary_user_of_the_machine() -> None:
+    """Programs inside have its own id: what they write is the user's, and can all be removed."""
+    need_docker()
+    if not HOST.startswith("unix://"):
+        pytest.skip("whoever reaches a daemon by TCP is its user")
+    user = HostUser(
+        ordinary=True,
+        groups=[os.stat(HOST.removeprefix("unix://")).st_gid],
+        packages=("docker", "requests", "urllib3", "idna", "certifi", "charset_normalizer"),
+    )
+    folder = user.mkdir("notebooks")
+    user.write(folder / "data.txt", "of the host")
+    (folder / "sub").mkdir()
+    os.chown(folder / "sub", user.uid, user.uid)
+    script = f"""
+import os, shutil, sys
+from pathlib import Path
+from sandbox_kernel.engines.base import Launch, SandboxSpec, StateLayout
+from sandbox_kernel.engines.docker import DockerEngine
+layout = StateLayout(Path({str(user.home / "state")!r}))
+engine = DockerEngine(host={HOST!r}, image={IMAGE!r})
+spec = SandboxSpec(notebook_folder=Path({str(folder)!r}))
+instance = engine.start(
+    Launch(sandbox_id="box", lifetime="ordinary", token="t", spec=spec, layout=layout))
+print(instance.socket, *instance.notices, flush=True)
+sys.stdin.readline()
+engine.stop(instance, layout, grace=0)
+engine.discard(layout)
+shutil.rmtree(layout.root)
+print("all removed", flush=True)
+"""
+    with user.popen(script) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        socket, *notices = process.stdout.readline().split()
+        assert notices == []
+        with Client(socket, "t") as connected:
+            out, err, end = connected.run(
+                "sh",
+                "-c",
+                "id -u; echo new > new.txt; echo more >> data.txt; rm -r sub; mkdir sub; ls; whoami",
+            )
+        assert end.exit_code == 0, err
+        assert out.decode().split() == [str(user.uid), "data.txt", "new.txt", "sub", "user"]
+        assert (folder / "data.txt").read_text() == "of the host"
+        written = user.home / "state" / "folder" / "upper" / "new.txt"
+        assert written.stat().st_uid == user.uid
+        process.stdin.write("\n")
+        process.stdin.close()
+        assert process.stdout.read().strip() == "all removed"
+    user.close()

