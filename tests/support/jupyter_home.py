@@ -86,13 +86,18 @@ def processes_below(root: Path) -> list[psutil.Process]:
     """Return every process that has to do with a folder: by argv, environment or mounts.
 
     A process inside a sandbox shows the sandbox's host folders as sources of its mounts, whatever
-    its own arguments say, so nothing which we started escapes this look.
+    its own arguments say, so nothing which we started escapes this look.  What is mounted where we
+    are ourselves says nothing of a process: a Docker engine mounts layers for its containers there,
+    and then every process of the machine shows them.
     """
     needle = os.fsencode(root)
+    ours = os.readlink("/proc/self/ns/mnt")
     found = []
     for process in psutil.process_iter():
         for source in ("cmdline", "environ", "mountinfo"):
             try:
+                if source == "mountinfo" and os.readlink(f"/proc/{process.pid}/ns/mnt") == ours:
+                    continue
                 with open(f"/proc/{process.pid}/{source}", "rb") as file:
                     hit = needle in file.read()
             except OSError:
