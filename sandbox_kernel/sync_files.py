@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Seque
 from typing import Any, TypeVar, overload
 
 from sandbox_kernel.client.files import MAX_READ, FileContent, FileInfo, FileWatchEvent
+from sandbox_kernel.client.git import GitCheckout, GitCheckoutProgress
 from sandbox_kernel.client.host_folder import LinkRule
 from sandbox_kernel.client.sandbox import Sandbox as AsyncSandbox
 from sandbox_kernel.client.transfer import (
@@ -64,7 +65,8 @@ class BlockingFiles(ABC):
         options: dict[str, Any] = {"offset": offset, "length": length, "max_bytes": max_bytes}
         if encoding is not None:
             options["encoding"] = encoding
-        return self._wait(self._sandbox.read_file(path, **options))
+        content: bytes | str = self._wait(self._sandbox.read_file(path, **options))
+        return content
 
     def read_file_stream(
         self, path: str, *, offset: int = 0, length: int | None = None
@@ -194,6 +196,32 @@ class BlockingFiles(ABC):
                 symlinks=symlinks,
                 max_bytes=max_bytes,
                 max_entries=max_entries,
+                on_progress=on_progress,
+            )
+        )
+
+    def git_checkout(
+        self,
+        url: str,
+        *,
+        branch: str | None = None,
+        target_dir: str | None = None,
+        depth: int | None = None,
+        username: str | None = None,
+        password: str | None = None,
+        timeout: float | None = 600.0,
+        on_progress: Callable[[GitCheckoutProgress], object] | None = None,
+    ) -> GitCheckout:
+        """Clone a repository; see `sandbox_kernel.Sandbox.git_checkout`."""
+        return self._wait(
+            self._sandbox.git_checkout(
+                url,
+                branch=branch,
+                target_dir=target_dir,
+                depth=depth,
+                username=username,
+                password=password,
+                timeout=timeout,
                 on_progress=on_progress,
             )
         )

@@ -175,6 +175,7 @@ def _terminal_list(workshop: Workshop, _request: Any, _exchange: Exchange) -> Re
 
 _FAMILIES: dict[str, str] = {
     "file": "sandbox_runtime.file_handlers",
+    "git": "sandbox_runtime.git_handlers",
     "session": "sandbox_runtime.session_handlers",
     "port": "sandbox_runtime.port_handlers",
 }

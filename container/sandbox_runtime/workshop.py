@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.wire.rpc import Call
     from sandbox_runtime.connection import Exchange
     from sandbox_runtime.files import Files
+    from sandbox_runtime.git import Checkouts
     from sandbox_runtime.ports import Ports
     from sandbox_runtime.server import Runtime
     from sandbox_runtime.sessions import Sessions
@@ -42,6 +43,7 @@ class Workshop:
         self._terminals: Terminals | None = None
         self._sessions: Sessions | None = None
         self._files: Files | None = None
+        self._checkouts: Checkouts | None = None
         self._ports: Ports | None = None
         self.children = children = Children(runtime.loop)
         self._memory_events = memory_events = MemoryEvents(runtime.config.memory_events)
@@ -97,6 +99,16 @@ class Workshop:
             runtime = self._runtime
             self._files = Files(runtime.loop, runtime.config, runtime.activity, self.log)
         return self._files
+
+    @property
+    def checkouts(self) -> Checkouts:
+        """The clones of repositories; likewise."""
+        if self._checkouts is None:
+            from sandbox_runtime.git import Checkouts  # noqa: PLC0415  likewise
+
+            runtime = self._runtime
+            self._checkouts = Checkouts(runtime.loop, runtime.config, self.children, self.files)
+        return self._checkouts
 
     @property
     def ports(self) -> Ports:

@@ -20,12 +20,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast
 
+from sandbox_kernel.client.git import GitOperations
 from sandbox_kernel.client.options import SandboxOptions, spec_changes
 from sandbox_kernel.client.process import ExecResult, Process, ProcessDoor, ProcessExit
 from sandbox_kernel.client.terminal import Terminal, TerminalDoor
 from sandbox_kernel.client.terminal_protocol import Acknowledged, Dialect, Stable
 from sandbox_kernel.client.terminal_socket import refused, serve, socket_of
-from sandbox_kernel.client.transfer import FolderTransfers
 from sandbox_kernel.errors import (
     CommandTimeoutError,
     ContainerUnavailableError,
@@ -150,7 +150,7 @@ def _manager_of(_data_folder: Path) -> Manager:
     return Manager()
 
 
-class Sandbox(FolderTransfers):
+class Sandbox(GitOperations):
     """One sandbox; get it from `get_sandbox`.
 
     Operations start the sandbox when it does not run; looking it up, listing, and using the handle

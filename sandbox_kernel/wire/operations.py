@@ -560,6 +560,7 @@ OPERATIONS = Table(
     _ROWS,
     families={
         "file": "sandbox_kernel.wire.file_operations",
+        "git": "sandbox_kernel.wire.git_operations",
         "port": "sandbox_kernel.wire.port_operations",
         "session": "sandbox_kernel.wire.session_operations",
     },
