@@ -11,6 +11,7 @@ import contextlib
 import re
 import time
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jupyter_core.utils import ensure_async
@@ -19,16 +20,18 @@ from jupyter_server.base.websocket import WebSocketMixin
 from tornado import web
 from tornado.websocket import WebSocketHandler, WebSocketProtocol, WebSocketProtocol13
 
+from jupyter_ext.detached_socket import DetachedSocket, detach
 from jupyter_ext.handles import handle
 from sandbox_kernel.client.terminal_protocol import (
     MAX_MESSAGE,
     TROUBLE,
     Acknowledged,
     Dialect,
+    Message,
     Preview,
     Stable,
 )
-from sandbox_kernel.client.terminal_socket import HandlerSocket, refused
+from sandbox_kernel.client.terminal_socket import Bridge, HandlerSocket, frames_of, refused
 from sandbox_kernel.errors import SandboxError, TerminalNotFoundError, ValidationFailedError
 from sandbox_kernel.wire.terminal import check_size
 
@@ -71,17 +74,21 @@ _let_go = _LetGo()
 
 
 class _Protocol(WebSocketProtocol13):
-    """tornado's protocol, with two differences.
+    """tornado's protocol, with three differences.
 
-    It takes from its stream all that is there, once for each wake-up; tornado asks three times for
-    a keystroke's frame, each time by way of a future.  The one method in between is not public:
-    should it go, reading is as it was, and nobody is let go.
+    Once the browser has its terminal, the socket is served without tornado, where that is possible
+    (`detached_socket.py`).
+
+    Where it is not, it takes from its stream all that is there, once for each wake-up; tornado asks
+    three times for a keystroke's frame, each time by way of a future.  The one method in between is
+    not public: should it go, reading is as it was, and nobody is let go.
 
     And it lets go of a browser only when nothing at all has come for a whole interval in which it
     was listened to.  A pong stands in line behind what was typed or pasted, which may take long to
     come, and is not read while it waits for its program.
     """
 
+    detached: DetachedSocket | None = None
     _ahead = b""
     _at = 0
     _waiting_since: float | None = None  # for the browser to say anything
@@ -110,13 +117,85 @@ class _Protocol(WebSocketProtocol13):
         pinged_at: float | None = None
         while True:
             await asyncio.sleep(self.ping_interval)
-            since = self._waiting_since
+            detached = self.detached
+            since = self._waiting_since if detached is None else detached.waiting_since
             if pinged_at is not None and since is not None and since <= pinged_at:
                 self.close(_SILENT, "no answer to pings")
-                self.stream.close()  # one that is not there would not answer the close either
+                # One that is not there would not answer the close either.
+                if detached is None:
+                    self.stream.close()
+                else:
+                    detached.abort()
                 return
             pinged_at = time.monotonic()
             self.write_ping(b"")
+
+    def write_ping(self, data: bytes) -> None:
+        """Ask for a sign of life."""
+        if self.detached is None:
+            super().write_ping(data)
+        else:
+            self.detached.ping(data)
+
+    def close(self, code: int | None = None, reason: str | None = None) -> None:
+        """Begin to close, or end it when nothing is left to close."""
+        if self.detached is None or self.detached.ended.done():
+            super().close(code, reason)
+        else:
+            self.detached.close(code, reason)
+
+    def _abort(self) -> None:
+        if self.detached is not None:
+            self.detached.abort()
+        super()._abort()
+
+    async def _receive_frame_loop(self) -> None:
+        detached = self.detached
+        if detached is None:
+            await super()._receive_frame_loop()
+            return
+        try:
+            await asyncio.wait([detached.ended])
+        finally:
+            self.close_code, self.close_reason = detached.close_code, detached.close_reason
+            self._abort()
+            self.handler.on_ws_connection_close(self.close_code, self.close_reason)
+
+
+class _BrowserSocket(HandlerSocket):
+    """The handler's WebSocket, which is detached from tornado once there is a terminal."""
+
+    def __init__(self, handler: _TerminalWebSocket) -> None:
+        super().__init__(handler)
+        self._browser = handler
+        self._protocol = handler.ws_connection
+        self._detached: DetachedSocket | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return super().is_closed if self._detached is None else self._detached.is_closed
+
+    def send(self, messages: Sequence[Message]) -> Callable[[Callable[[], object]], object] | None:
+        """Write messages in one piece; see `Socket.send`."""
+        detached = self._detached
+        if detached is None:
+            return super().send(messages)
+        parts, closing = frames_of(messages)
+        if parts:
+            detached.write(parts)
+        if closing is not None:
+            self._browser.close(closing.code, closing.reason or None)
+            return None
+        return None if detached.is_written else detached.when_written
+
+    def receive_into(self, bridge: Bridge) -> None:
+        """Let messages and the end come to a bridge; another one takes the place of the last."""
+        super().receive_into(bridge)
+        if self._detached is not None:
+            self._detached.on_message = bridge.message
+        elif isinstance(self._protocol, _Protocol) and not self.is_closed:
+            self._detached = self._protocol.detached = detach(self._protocol, bridge.message)
 
 
 class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
@@ -166,7 +245,7 @@ class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
             self._is_acknowledged = self._flag("ack")
             await self.join(*args, *self._size())
         except SandboxError as error:
-            refused(HandlerSocket(self), self.dialect(), error)
+            refused(_BrowserSocket(self), self.dialect(), error)
 
     async def join(self, *args: Any) -> None:
         """Hand the browser over."""
@@ -235,7 +314,7 @@ class SessionTerminalHandler(_TerminalWebSocket):
             self.is_acknowledged or not _let_go.is_reconnecting(self._who, time.monotonic())
         )
         await handle(sandbox_id).terminal(
-            self,
+            _BrowserSocket(self),
             session_id=self._session,
             cols=80 if cols is None else cols,
             rows=24 if rows is None else rows,
@@ -275,7 +354,11 @@ class TerminalHandler(_TerminalWebSocket):
         if terminal is None:
             raise TerminalNotFoundError(terminal_id)
         await terminal.connect(
-            self, cursor=self.cursor, cols=cols, rows=rows, acknowledged=self.is_acknowledged
+            _BrowserSocket(self),
+            cursor=self.cursor,
+            cols=cols,
+            rows=rows,
+            acknowledged=self.is_acknowledged,
         )
 
     def dialect(self) -> Dialect:

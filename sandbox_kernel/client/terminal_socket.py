@@ -52,7 +52,17 @@ if TYPE_CHECKING:
 
     Resume = Callable[[ConnectTerminalRequest], Awaitable[Channel]]
 
-__all__ = ["Bridge", "HandlerSocket", "Socket", "WebSocketHandler", "refused", "serve", "socket_of"]
+__all__ = [
+    "Bridge",
+    "HandlerSocket",
+    "Socket",
+    "WebSocketHandler",
+    "frame_head",
+    "frames_of",
+    "refused",
+    "serve",
+    "socket_of",
+]
 
 _INPUT_BYTES = 64 << 10
 """Input is passed on in frames of this size, so that other viewers' input comes in between."""
@@ -403,19 +413,7 @@ class HandlerSocket:
         """Write messages in one piece; see `Socket.send`."""
         stream = self._stream
         assert stream is not None  # noqa: S101  asked before: `is_closed`
-        parts: list[bytes | memoryview] = []
-        closing = None
-        for message in messages:
-            if isinstance(message, Close):
-                closing = message
-                break
-            if isinstance(message, str):
-                data: bytes | memoryview = message.encode()
-                parts.append(_head(0x81, len(data)))
-            else:
-                data = message
-                parts.append(_head(0x82, len(data)))
-            parts.append(data)
+        parts, closing = frames_of(messages)
         written = None
         if parts:
             try:
@@ -455,7 +453,23 @@ def socket_of(handler: WebSocketHandler | Socket) -> Socket:
     return HandlerSocket(handler)
 
 
-def _head(first: int, size: int) -> bytes:
+def frames_of(messages: Sequence[Message]) -> tuple[list[bytes | memoryview], Close | None]:
+    """Return the frames of messages, in parts, and the close among them, which ends them."""
+    parts: list[bytes | memoryview] = []
+    for message in messages:
+        if isinstance(message, Close):
+            return parts, message
+        if isinstance(message, str):
+            data: bytes | memoryview = message.encode()
+            parts.append(frame_head(0x81, len(data)))
+        else:
+            data = message
+            parts.append(frame_head(0x82, len(data)))
+        parts.append(data)
+    return parts, None
+
+
+def frame_head(first: int, size: int) -> bytes:
     """Return the header of an unmasked frame (RFC 6455, section 5.2)."""
     if size < 126:
         return bytes((first, size))
