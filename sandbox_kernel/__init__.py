@@ -15,6 +15,8 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox_kernel.client.options import SandboxOptions
+    from sandbox_kernel.client.port_forward import PortForward
+    from sandbox_kernel.client.ports import ExposedPort, ListeningPort, PortReady
     from sandbox_kernel.client.process import ExecResult, Process, ProcessExit, ProcessOutput
     from sandbox_kernel.client.sandbox import Sandbox, get_sandbox, list_sandboxes
     from sandbox_kernel.client.terminal import (
@@ -36,9 +38,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ExecResult",
+    "ExposedPort",
     "FolderMode",
     "Limits",
+    "ListeningPort",
     "Manager",
+    "PortForward",
+    "PortReady",
     "Process",
     "ProcessExit",
     "ProcessOutput",
@@ -64,9 +70,13 @@ __all__ = [
 # The runtime inside a sandbox imports this package too, and has none of these modules.
 _HOMES = {
     "ExecResult": "client.process",
+    "ExposedPort": "client.ports",
     "FolderMode": "engines.base",
     "Limits": "engines.base",
+    "ListeningPort": "client.ports",
     "Manager": "manager.manager",
+    "PortForward": "client.port_forward",
+    "PortReady": "client.ports",
     "Process": "client.process",
     "ProcessExit": "client.process",
     "ProcessOutput": "client.process",

@@ -42,13 +42,16 @@ from sandbox_kernel.client.terminal import (
 )
 from sandbox_kernel.manager.manager import Manager, SandboxInfo
 from sandbox_kernel.sync_files import BlockingFiles
+from sandbox_kernel.sync_ports import BlockingPorts, PortForward
 
 if TYPE_CHECKING:
+    from sandbox_kernel.client.ports import PortReady
     from sandbox_kernel.widget.terminal_widget import TerminalWidget
     from sandbox_kernel.wire.operations import Health
 
 __all__ = [
     "ExecResult",
+    "PortForward",
     "Process",
     "ProcessExit",
     "ProcessOutput",
@@ -174,6 +177,20 @@ class Process:
         """Wait until the process has ended; see `sandbox_kernel.Process.wait_for_exit`."""
         return _thread.run(self._process.wait_for_exit(timeout=timeout))
 
+    def wait_for_port(
+        self,
+        port: int,
+        *,
+        mode: str = "tcp",
+        path: str = "/",
+        status: int | tuple[int, int] = (200, 399),
+        timeout: float | None = None,
+    ) -> PortReady:
+        """Wait until a program listens on a port; see `sandbox_kernel.Process.wait_for_port`."""
+        return _thread.run(
+            self._process.wait_for_port(port, mode=mode, path=path, status=status, timeout=timeout)
+        )
+
 
 class Terminal:
     """A handle on one terminal; see `sandbox_kernel.Terminal`."""
@@ -289,7 +306,7 @@ class Terminal:
         return self._terminal.widget(**options)
 
 
-class Sandbox(BlockingFiles):
+class Sandbox(BlockingFiles, BlockingPorts):
     """One sandbox; see `sandbox_kernel.Sandbox`."""
 
     def __init__(self, sandbox: AsyncSandbox) -> None:

@@ -144,6 +144,8 @@ class PortChannel:
         self._client_has_ended = True
         if order is PortOrder.CLOSE:
             self._is_closing = True
+            self._watch()
+            self._wait_for_program()
         self._deliver_end()
 
     def _written(self, _written: bool) -> None:  # noqa: FBT001  the queue's form
@@ -204,8 +206,12 @@ class PortChannel:
             self._tell_over()
             return
         self._watch()
+        self._wait_for_program()
         self._deliver_end()
-        if self._service is not None:
+
+    def _wait_for_program(self) -> None:
+        """Give the program time to take what was sent to it, as long as it takes something."""
+        if self._linger is None and self._service is not None:
             self._last_waiting = self._input.waiting
             self._linger = self._loop.call_later(LINGER, self._check_progress)
 

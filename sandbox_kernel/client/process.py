@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
+from sandbox_kernel.client.port_wait import wait_request
 from sandbox_kernel.errors import ProcessNotFoundError
 from sandbox_kernel.wire.operations import (
     OutputEnd,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from sandbox_kernel.transports.base import EventStream
+    from sandbox_kernel.wire.port_operations import PortReady
     from sandbox_kernel.wire.record import Record
 
 __all__ = ["ExecResult", "Process", "ProcessExit", "ProcessOutput"]
@@ -288,6 +290,34 @@ class Process:
             # A runtime that answers before the end has lost the process.
             raise ProcessNotFoundError(self.id)
         return ended
+
+    async def wait_for_port(
+        self,
+        port: int,
+        *,
+        mode: str = "tcp",
+        path: str = "/",
+        status: int | tuple[int, int] = (200, 399),
+        timeout: float | None = None,  # noqa: ASYNC109  travels to the runtime
+    ) -> PortReady:
+        """Wait until a program listens on a port, or answers there, while this process runs.
+
+        Parameters
+        ----------
+        port, mode, path, status, timeout
+            As for `Sandbox.wait_for_port`.
+
+        Raises
+        ------
+        ProcessExitedBeforeReadyError
+            The process has ended; its code is in the error.
+        ProcessReadyTimeoutError
+            The time passed first; the process runs on.
+        """
+        request = wait_request(
+            port, mode=mode, path=path, status=status, timeout=timeout, process_id=self.id
+        )
+        return cast("PortReady", await self._door.call("port.wait", request, self._info))
 
     async def _call(self, operation: str, request: Record) -> ProcessInfo:
         return cast("ProcessInfo", await self._door.call(operation, request, self._info))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast
 
 from sandbox_kernel.client.git import GitOperations
 from sandbox_kernel.client.options import SandboxOptions, spec_changes
+from sandbox_kernel.client.ports import PortOperations
 from sandbox_kernel.client.process import ExecResult, Process, ProcessDoor, ProcessExit
 from sandbox_kernel.client.terminal import Terminal, TerminalDoor
 from sandbox_kernel.client.terminal_protocol import Acknowledged, Dialect, Stable
@@ -150,7 +151,7 @@ def _manager_of(_data_folder: Path) -> Manager:
     return Manager()
 
 
-class Sandbox(GitOperations):
+class Sandbox(GitOperations, PortOperations):
     """One sandbox; get it from `get_sandbox`.
 
     Operations start the sandbox when it does not run; looking it up, listing, and using the handle

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import ContainerUnavailableError
 
-__all__ = ["Endpoint", "connect"]
+__all__ = ["Endpoint", "connect", "connect_at_once"]
 
 # sun_path is 108 bytes with its final NUL (unix(7)).
 _LONGEST_PATH = 107
@@ -60,6 +60,21 @@ def connect(endpoint: Endpoint, *, timeout: float | None = None) -> socket.socke
     return client
 
 
+def connect_at_once(endpoint: Endpoint) -> socket.socket | None:
+    """Connect without waiting; None where that may take time, or fail: `connect` knows."""
+    if endpoint.socket.startswith(_TCP):
+        return None
+    client = socket.socket(
+        socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+    )
+    try:
+        _connect_path(client, endpoint.socket)
+    except OSError:
+        client.close()
+        return None
+    return client
+
+
 def _connect_tcp(address: str, timeout: float | None) -> socket.socket:
     host, _, port = address.rpartition(":")
     client = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout)
@@ -74,16 +89,7 @@ def _connect_unix(socket_path: str, timeout: float | None) -> socket.socket:
         # A full backlog refuses a socket that does not block, as one with Python's own timeout
         # does not; one that blocks waits its turn, so long as the system lets it.
         client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout))
-        path = os.fsencode(socket_path)
-        if len(path) <= _LONGEST_PATH:
-            client.connect(path)
-        else:
-            folder, name = os.path.split(socket_path)
-            descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                client.connect(f"/proc/self/fd/{descriptor}/{name}")
-            finally:
-                os.close(descriptor)
+        _connect_path(client, socket_path)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(None))
     except BlockingIOError as error:
         client.close()
@@ -92,6 +98,19 @@ def _connect_unix(socket_path: str, timeout: float | None) -> socket.socket:
         client.close()
         raise
     return client
+
+
+def _connect_path(client: socket.socket, socket_path: str) -> None:
+    path = os.fsencode(socket_path)
+    if len(path) <= _LONGEST_PATH:
+        client.connect(path)
+        return
+    folder, name = os.path.split(socket_path)
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        client.connect(f"/proc/self/fd/{descriptor}/{name}")
+    finally:
+        os.close(descriptor)
 
 
 def _timeval(seconds: float | None) -> bytes:

@@ -21,7 +21,7 @@ from sandbox_kernel.errors import (
     SandboxError,
     TransportError,
 )
-from sandbox_kernel.transports.endpoint import Endpoint, connect
+from sandbox_kernel.transports.endpoint import Endpoint, connect, connect_at_once
 from sandbox_kernel.wire.codec import decode, encode
 from sandbox_kernel.wire.operations import OPERATIONS, Kind, Operation
 from sandbox_kernel.wire.record import Record
@@ -138,7 +138,10 @@ class Link:
             Another incarnation listens there by now.
         """
         # A unix socket connects at once unless its backlog is full; a thread may wait for that.
-        client = await asyncio.to_thread(connect, endpoint, timeout=_CONNECT_TIMEOUT)
+        # Threads may all be taken by those whom this very connection is to serve.
+        client = connect_at_once(endpoint)
+        if client is None:
+            client = await asyncio.to_thread(connect, endpoint, timeout=_CONNECT_TIMEOUT)
         client.setblocking(False)
         link = cls(endpoint, client, protocol or ClientConnection())
         try:

@@ -1,0 +1,29 @@
+"""What to wait for at a port, as both a sandbox and a process of it are asked."""
+
+from __future__ import annotations
+
+from sandbox_kernel.wire.port_operations import WaitPortRequest, check_port
+
+__all__ = ["wait_request"]
+
+
+def wait_request(
+    port: int,
+    *,
+    mode: str,
+    path: str,
+    status: int | tuple[int, int],
+    timeout: float | None,
+    process_id: str | None = None,
+) -> WaitPortRequest:
+    """Return the request of `wait_for_port`."""
+    low, high = (status, status) if isinstance(status, int) else status
+    return WaitPortRequest(
+        port=check_port(port),
+        mode=mode,
+        path=path,
+        min_status=low,
+        max_status=high,
+        timeout=timeout,
+        process_id=process_id,
+    )
