@@ -44,10 +44,17 @@ def test_echo_and_a_full_screen_program(lab: Lab) -> None:
     terminal.shows("42-first-steps")
 
     terminal.run("cat new.txt | tr a-z A-Z", "HELLO FROM VIM")
+    # A letter; a Chinese one; hands, a family, a heart and a flag of several parts; a composed one.
+    terminal.run(
+        r"for c in a \\u6f22 \\U1f44d\\U1f3fd \\U1f468\\u200d\\U1f469\\u200d\\U1f467 \\u2764\\ufe0f "
+        r"\\U1f1e9\\U1f1ea e\\u0301; do printf '\r%b\e[6n' $c; IFS=';' read -rsd R _ col; "
+        r'widths="$widths $((col-1))"; done; echo; echo "widths:$widths"',
+        "widths: 1 2 2 2 2 2 1",
+    )
 
 
 def test_theme_and_size_follow_the_page(lab: Lab) -> None:
-    """Dark is dark at once; a folded side bar gives the shell more columns."""
+    """Dark is dark at once; a folded side bar gives more columns; a zoomed page has as many rows."""
     terminal = show(lab, "look")
     assert terminal.background() == "rgb(255, 255, 255)"
     narrow = terminal.size("narrow")
@@ -55,6 +62,17 @@ def test_theme_and_size_follow_the_page(lab: Lab) -> None:
     expect(lab.page.locator("#filebrowser")).to_be_hidden()
     wide = terminal.wait_for_cols(lambda cols: cols > narrow[0] + 10)
     assert wide[1] == narrow[1] == 24
+    browser = lab.page.context.new_cdp_session(lab.page)
+    for zoom in (0.67, 1.1):  # a line's height is not the same part of the page in each
+        size = {"width": int(1280 / zoom), "height": int(860 / zoom)}
+        browser.send(
+            "Emulation.setDeviceMetricsOverride",
+            {**size, "deviceScaleFactor": zoom, "mobile": False},
+        )
+        lab.page.wait_for_function(f"devicePixelRatio.toFixed(2) === '{zoom:.2f}'")
+        zoomed = terminal.wait_for_cols(wide[0].__lt__ if zoom < 1 else wide[0].__gt__)
+        assert zoomed[1] == 24
+    browser.send("Emulation.clearDeviceMetricsOverride")
     lab.menu("Settings", "Theme")
     lab.page.locator(".lm-Menu-itemLabel", has_text=re.compile("^JupyterLab Dark$")).click()
 
