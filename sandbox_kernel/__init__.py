@@ -14,6 +14,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from sandbox_kernel.client.files import FileInfo, FileWatchEvent
+    from sandbox_kernel.client.git import GitCheckout, GitCheckoutProgress
     from sandbox_kernel.client.options import SandboxOptions
     from sandbox_kernel.client.port_forward import PortForward
     from sandbox_kernel.client.ports import ExposedPort, ListeningPort, PortReady
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    from sandbox_kernel.client.transfer import FolderTransfer, TransferProgress
     "ExecResult",
     "ExposedPort",
     "FolderMode",
@@ -47,7 +50,12 @@ __all__ = [
     "PortReady",
     "Process",
     "ProcessExit",
+    "FileInfo",
+    "FileWatchEvent",
     "ProcessOutput",
+    "FolderTransfer",
+    "GitCheckout",
+    "GitCheckoutProgress",
     "Sandbox",
     "SandboxError",
     "SandboxInfo",
@@ -73,6 +81,7 @@ _HOMES = {
     "ExposedPort": "client.ports",
     "FolderMode": "engines.base",
     "Limits": "engines.base",
+    "TransferProgress",
     "ListeningPort": "client.ports",
     "Manager": "manager.manager",
     "PortForward": "client.port_forward",
@@ -82,7 +91,12 @@ _HOMES = {
     "ProcessOutput": "client.process",
     "Sandbox": "client.sandbox",
     "SandboxError": "errors",
+    "FileInfo": "client.files",
+    "FileWatchEvent": "client.files",
     "SandboxInfo": "manager.manager",
+    "FolderTransfer": "client.transfer",
+    "GitCheckout": "client.git",
+    "GitCheckoutProgress": "client.git",
     "SandboxOptions": "client.options",
     "SandboxSpec": "engines.base",
     "Settings": "manager.settings",
@@ -108,6 +122,7 @@ def __getattr__(name: str) -> object:
     elif name in ("errors", "sync"):
         value = import_module(f"{__name__}.{name}")
     else:
+    "TransferProgress": "client.transfer",
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
