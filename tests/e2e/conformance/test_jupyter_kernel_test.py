@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import unittest
 
 import jupyter_kernel_test
 import pytest
 
+from tests.support import docker
 from tests.support.jupyter_home import JupyterHome
 from tests.support.kernel_driver import KERNEL
 
@@ -56,6 +58,17 @@ class _Samples:
     support_iopub_welcome = True
 
 
+# One of each kind: what reaches the interpreter and comes back does not depend on the engine.
+SMOKE = ("execute_stdout", "execute_stderr", "execute_result", "display_data", "error", "pager")
+
+
+def run_smoke(kernel_name: str) -> unittest.TestResult:
+    """Run a few tests of the suite."""
+    case = type("Smoke", (_Samples, jupyter_kernel_test.KernelTests), {"kernel_name": kernel_name})
+    suite = unittest.TestSuite(case(f"test_{name}") for name in SMOKE)
+    return unittest.TextTestRunner(io.StringIO(), verbosity=0).run(suite)
+
+
 def run_suite(kernel_name: str) -> tuple[int, set[str], str]:
     """Return how many tests ran, the names of those which failed or were skipped, and why."""
     suite = unittest.TestSuite()
@@ -84,3 +97,18 @@ def test_it_passes_the_jupyter_kernel_test_suite_as_a_plain_kernel_does(
     assert ran == plain_ran >= 13
     assert plain_bad == SHARED_WITH_PLAIN, plain_report
     assert bad == SHARED_WITH_PLAIN, report
+
+
+@pytest.mark.slow
+def test_it_passes_on_docker_too(home: JupyterHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few of the same, in the image that the project builds."""
+    docker.need_docker()
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    monkeypatch.setenv("SANDBOX_ENGINE", "docker")
+    settings = {"DockerEngine": {"host": docker.HOST, "image": docker.IMAGE}}
+    monkeypatch.setenv("SANDBOX_CONFIG", json.dumps(settings))
+
+    result = run_smoke(KERNEL)
+
+    assert result.testsRun == len(SMOKE)
+    assert (result.failures, result.errors, result.skipped) == ([], [], [])
