@@ -1,0 +1,64 @@
+"""docs/ports.md: its examples run as they stand, and it names every method with its parameters."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import Process
+from sandbox_kernel.client import sandbox as client
+from sandbox_kernel.client.ports import PortOperations
+from sandbox_kernel.manager.manager import Manager
+from sandbox_runtime.ports import MOST_CONNECTIONS
+from tests.docs.test_python_page import run
+from tests.support.jupyter_home import JupyterHome
+
+_TEXT = (Path(__file__).parents[2] / "docs" / "ports.md").read_text()
+_BLOCKS = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", _TEXT, re.DOTALL)
+
+
+def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch):
+    """One after the other, for a user who has no sandbox yet."""
+    home = JupyterHome(tmp_path).create()
+    for name, value in home.changes().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(home.work)
+    try:
+        printed = asyncio.run(run(_BLOCKS))
+    finally:
+        client._manager_of.cache_clear()
+        with contextlib.closing(Manager()) as manager:
+            for info in manager.list():
+                manager.destroy(info.sandbox_id)
+
+    assert printed == [expected for _, expected in _BLOCKS]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in vars(PortOperations) if not name.startswith("_")]
+)
+def test_each_method_is_described(name):
+    """With its parameters."""
+    parameters = list(inspect.signature(getattr(PortOperations, name)).parameters)[1:]
+    shown = [found for found in re.findall(rf"\b{name}\((.*?)\)+`", _TEXT) if "=" in found or found]
+
+    assert re.search(rf"\b{name}\(", _TEXT)
+    for parameter in parameters:
+        assert any(parameter in each for each in shown) or parameter == "limit", parameter
+
+
+def test_a_process_waits_like_its_sandbox():
+    """The page describes both at once."""
+    assert inspect.signature(Process.wait_for_port) == inspect.signature(
+        PortOperations.wait_for_port
+    )
+
+
+def test_the_bound_is_said():
+    """How many connections may be open."""
+    assert f"At most {MOST_CONNECTIONS} may be open" in _TEXT
