@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 import uuid
 
 import pytest
@@ -15,7 +16,7 @@ from tests.support.middleman import before_runtime
 from tests.support.terminal_connection import TerminalConnection, terminal_url
 from tests.support.ws_connection import JupyterServer
 
-COUNT = "import sys,time\nfor n in range(int(sys.argv[1])): print(n, flush=True); time.sleep(.001)"
+COUNT = "import sys,time\ninput()\nfor n in range(int(sys.argv[1])): print(n, flush=True); time.sleep(.001)"
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +89,8 @@ def test_a_broken_link_is_not_noticed(server, connect, box, dialect):
         one.type(f"python3 -c '{COUNT}' 3000\r")
     else:
         one = connect(name, create(server, name, "python3", "-c", COUNT, "3000"), **query)
+    one.until_type("ready")
+    one.type("\r")
     one.read_until(b"\r\n2\r\n")
     begin = between.taken
     for number in (200, 1400, 2600):
@@ -117,7 +120,13 @@ def test_a_viewer_is_as_before_after_a_break(connect, box):
     one.say(type="resize", cols=100, rows=30)
     one.say(type="view", visible=True, focused=True)
     two.until(lambda c: c.of_type("size") and c.of_type("size")[-1]["cols"] == 100)
+    before = between.taken
     between.cut()
+    # What is typed before the server has heard of the break may be lost, which is then told.
+    deadline = time.monotonic() + 15
+    while between.taken < before + 2:
+        assert time.monotonic() < deadline
+        one.step(0.05)
     one.type("stty size; echo al''ive\r")
 
     one.read_until(b"alive\r\n")
