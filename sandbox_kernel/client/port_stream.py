@@ -21,6 +21,8 @@ from sandbox_kernel.wire.rpc import ChannelFrame, FrameKind
 __all__ = ["PortTransport", "closed", "open_streams"]
 
 _OFFSET = 8
+_PIECE = min(PIECE, 64 << 10)
+"""What fits into a socket's buffer need not be put together again at the other end."""
 
 
 class PortTransport(asyncio.Transport):
@@ -111,8 +113,8 @@ class PortTransport(asyncio.Transport):
             raise RuntimeError("Cannot call write() after write_eof()")
         rest = memoryview(data).cast("B")
         while len(rest) and not self._is_closing and not self._is_lost:
-            self._post(FrameKind.INPUT, rest[:PIECE])
-            rest = rest[PIECE:]
+            self._post(FrameKind.INPUT, rest[:_PIECE])
+            rest = rest[_PIECE:]
 
     def can_write_eof(self) -> bool:
         """Return True."""

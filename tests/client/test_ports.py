@@ -61,6 +61,14 @@ SERVER = textwrap.dedent(
     def silent(c):
         time.sleep(3600)
 
+    def ticks(c):
+        try:
+            for i in range(1000):
+                c.sendall(b"data: %d\\n\\n" % i)
+                time.sleep(0.1)
+        except OSError:
+            print("closed", flush=True)
+
     def reset(c):
         c.recv(1)
         c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -70,6 +78,7 @@ SERVER = textwrap.dedent(
     server = socket.create_server(("127.0.0.1", 8000), backlog=300)
     while True:
         c = server.accept()[0]
+        print("accepted", flush=True)
         threading.Thread(target=globals()[sys.argv[1]], args=(c,), daemon=True).start()
     """
 )
@@ -212,6 +221,25 @@ async def test_a_program_that_reads_nothing_holds_its_writer(sandbox):
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(write(), 1)
     assert (await sandbox.exec(["true"], timeout=5)).success
+
+
+async def test_events_come_one_by_one(sandbox):
+    """Each as it is sent, not all at the end; the program sees the end of its client soon."""
+    process = await serve(sandbox, "ticks")
+    clock = asyncio.get_running_loop().time
+    async with sandbox.connect_port(PORT) as (reader, _):
+        begin, times = clock(), []
+        for _ in range(8):
+            await reader.readuntil(b"\n\n")
+            times.append(clock() - begin)
+    left = clock()
+
+    assert times[0] < 1
+    assert times[-1] - times[0] > 0.5
+    async for event in process.output(follow=True):
+        if b"closed" in event.data:
+            break
+    assert clock() - left < 2
 
 
 async def test_a_reset_inside_is_one_outside(sandbox):
@@ -390,6 +418,27 @@ async def test_a_private_forward_is_its_owners(sandbox):
     assert not forward.path.parent.exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
+async def test_another_user_cannot_use_a_private_forward(sandbox):
+    """Neither enter the folder nor connect to the socket."""
+    async with sandbox.forward_port(PORT, private=True) as forward:
+        code = (
+            "import socket, sys\n"
+            "try:\n    socket.socket(socket.AF_UNIX).connect(sys.argv[1])\n"
+            "except PermissionError:\n    print('refused')\n"
+        )
+        child = await asyncio.create_subprocess_exec(
+            "/usr/bin/python3",
+            "-I",
+            "-c",
+            code,
+            str(forward.path),
+            user=65534,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert (await child.communicate())[0] == b"refused\n"
+
+
 async def test_a_forward_to_nobody_refuses(sandbox):
     """Its callers see a connection that breaks; it goes on, and starts no sandbox."""
     async with sandbox.forward_port(PORT, private=True) as forward:
@@ -438,6 +487,23 @@ async def test_a_token_leads_to_the_port(sandbox):
         with pytest.raises(PreviewTokenError):
             async with sandbox.connect_exposed_port(PORT, wrong):
                 pass
+
+
+async def test_wrong_tokens_leave_nothing_behind(sandbox):
+    """The program never sees those who are refused, and the sandbox is not kept awake by them."""
+    process = await serve(sandbox, "echo")
+    exposed = await sandbox.expose_port(PORT)
+    for number in range(60):
+        with pytest.raises(PreviewTokenError):
+            async with sandbox.connect_exposed_port(PORT, f"wrong{number}"):
+                pass
+    async with sandbox.connect_exposed_port(PORT, exposed.token) as (reader, writer):
+        writer.write(b"x")
+        await reader.readexactly(1)
+    output = b"".join([event.data async for event in process.output() if event.type == "stdout"])
+
+    assert output == b"accepted\n"
+    assert not any("connection" in each for each in (await sandbox.health()).busy)
 
 
 async def test_a_token_of_another_sandbox_opens_nothing(sandbox, manager):

@@ -410,6 +410,26 @@ def test_a_client_that_is_killed_has_sent_what_it_has_sent(runtime, listener):
     until(lambda: busy(runtime) == [])
 
 
+def test_a_program_that_takes_nothing_of_what_is_left_is_reset(runtime, listener):
+    """Nobody waits for it for ever once its client is gone; an end would look like all there was."""
+    with runtime.connect() as client:
+        client.welcome()
+        made = PortLink(client, port_of(listener))
+        service = listener.accept()[0]
+
+        def send() -> int:
+            made.send(bytes(1 << 16))
+            return 1 << 16
+
+        send_until_stuck(client.socket, send)
+    with service:
+        assert f"connection to port {port_of(listener)}" in busy(runtime)
+        until(lambda: busy(runtime) == [], timeout=40)
+        service.settimeout(DEADLINE)
+        with pytest.raises(ConnectionResetError):
+            receive(service, 1 << 30)
+
+
 def test_a_reset_by_the_program_is_told(link):
     """A connection that broke is no end: the client must not take it for one."""
     made, service = link
