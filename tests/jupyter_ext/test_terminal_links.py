@@ -127,6 +127,9 @@ def test_a_viewer_is_as_before_after_a_break(connect, box):
     while between.taken < before + 2:
         assert time.monotonic() < deadline
         one.step(0.05)
+    # The two come back in any order, each claiming its size: until that is over.
+    while not one.is_quiet_for(0.5):
+        assert time.monotonic() < deadline
     one.type("stty size; echo al''ive\r")
 
     one.read_until(b"alive\r\n")
