@@ -14,7 +14,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from sandbox_kernel.client.files import FileInfo, FileWatchEvent
+    from sandbox_kernel.client.files import FileChanges, FileInfo, FileWatchEvent
     from sandbox_kernel.client.git import GitCheckout, GitCheckoutProgress
     from sandbox_kernel.client.options import SandboxOptions
     from sandbox_kernel.client.port_forward import PortForward
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         TerminalTruncated,
         TerminalView,
     )
+    from sandbox_kernel.client.transfer import FolderTransfer, TransferProgress
     from sandbox_kernel.engines.base import FolderMode, Limits, SandboxSpec
     from sandbox_kernel.errors import SandboxError
     from sandbox_kernel.manager.manager import Manager, SandboxInfo
@@ -39,10 +40,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    from sandbox_kernel.client.transfer import FolderTransfer, TransferProgress
     "ExecResult",
     "ExposedPort",
+    "FileChanges",
+    "FileInfo",
+    "FileWatchEvent",
     "FolderMode",
+    "FolderTransfer",
+    "GitCheckout",
+    "GitCheckoutProgress",
     "Limits",
     "ListeningPort",
     "Manager",
@@ -50,12 +56,7 @@ __all__ = [
     "PortReady",
     "Process",
     "ProcessExit",
-    "FileInfo",
-    "FileWatchEvent",
     "ProcessOutput",
-    "FolderTransfer",
-    "GitCheckout",
-    "GitCheckoutProgress",
     "Sandbox",
     "SandboxError",
     "SandboxInfo",
@@ -70,6 +71,7 @@ __all__ = [
     "TerminalSnapshot",
     "TerminalTruncated",
     "TerminalView",
+    "TransferProgress",
     "get_sandbox",
     "list_sandboxes",
     "load_settings",
@@ -79,9 +81,14 @@ __all__ = [
 _HOMES = {
     "ExecResult": "client.process",
     "ExposedPort": "client.ports",
+    "FileChanges": "client.files",
+    "FileInfo": "client.files",
+    "FileWatchEvent": "client.files",
     "FolderMode": "engines.base",
+    "FolderTransfer": "client.transfer",
+    "GitCheckout": "client.git",
+    "GitCheckoutProgress": "client.git",
     "Limits": "engines.base",
-    "TransferProgress",
     "ListeningPort": "client.ports",
     "Manager": "manager.manager",
     "PortForward": "client.port_forward",
@@ -91,12 +98,7 @@ _HOMES = {
     "ProcessOutput": "client.process",
     "Sandbox": "client.sandbox",
     "SandboxError": "errors",
-    "FileInfo": "client.files",
-    "FileWatchEvent": "client.files",
     "SandboxInfo": "manager.manager",
-    "FolderTransfer": "client.transfer",
-    "GitCheckout": "client.git",
-    "GitCheckoutProgress": "client.git",
     "SandboxOptions": "client.options",
     "SandboxSpec": "engines.base",
     "Settings": "manager.settings",
@@ -108,6 +110,7 @@ _HOMES = {
     "TerminalSnapshot": "client.terminal",
     "TerminalTruncated": "client.terminal",
     "TerminalView": "client.terminal",
+    "TransferProgress": "client.transfer",
     "get_sandbox": "client.sandbox",
     "list_sandboxes": "client.sandbox",
     "load_settings": "manager.settings",
@@ -122,7 +125,6 @@ def __getattr__(name: str) -> object:
     elif name in ("errors", "sync"):
         value = import_module(f"{__name__}.{name}")
     else:
-    "TransferProgress": "client.transfer",
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value

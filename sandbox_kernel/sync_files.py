@@ -7,7 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar, overload
 
-from sandbox_kernel.client.files import MAX_READ, FileContent, FileInfo, FileWatchEvent
+from sandbox_kernel.client.files import (
+    MAX_READ,
+    FileChanges,
+    FileContent,
+    FileInfo,
+    FileWatchEvent,
+)
 from sandbox_kernel.client.git import GitCheckout, GitCheckoutProgress
 from sandbox_kernel.client.host_folder import LinkRule
 from sandbox_kernel.client.sandbox import Sandbox as AsyncSandbox
@@ -159,6 +165,22 @@ class BlockingFiles(ABC):
         """Iterate over what changes; see `sandbox_kernel.Sandbox.watch`."""
         return self._each(
             self._sandbox.watch(path, recursive=recursive, include=include, exclude=exclude)
+        )
+
+    def check_changes(
+        self,
+        path: str = ".",
+        *,
+        since: str | None = None,
+        recursive: bool = True,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+    ) -> FileChanges:
+        """Return whether a folder has changed; see `sandbox_kernel.Sandbox.check_changes`."""
+        return self._wait(
+            self._sandbox.check_changes(
+                path, since=since, recursive=recursive, include=include, exclude=exclude
+            )
         )
 
     def upload_folder(

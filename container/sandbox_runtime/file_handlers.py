@@ -47,5 +47,8 @@ HANDLERS: dict[str, Handler] = {
     "file.watch": lambda workshop, request, exchange: workshop.files.watches.watch(
         request, exchange
     ),
+    "file.check_changes": lambda workshop, request, exchange: workshop.files.changes.check(
+        request, exchange
+    ),
     "file.unpack": lambda workshop, request, exchange: workshop.files.unpack(request, exchange),
 }

@@ -8,6 +8,7 @@ from sandbox_kernel.errors import ValidationFailedError
 from sandbox_kernel.wire.file_operations import FileExists, MovedFile
 from sandbox_kernel.wire.operations import Empty
 from sandbox_runtime import file_access
+from sandbox_runtime.changes import Changes
 from sandbox_runtime.draft_ledger import ledger_of
 from sandbox_runtime.drafts import Drafts
 from sandbox_runtime.file_access import Place, absolute, check_mode
@@ -49,7 +50,13 @@ class Files:
     """The files of a sandbox: everything is done as its user, with its view of the world."""
 
     def __init__(
-        self, loop: Loop, config: Config, activity: Activity, log: Callable[[str], None]
+        self,
+        loop: Loop,
+        config: Config,
+        incarnation: str,
+        *,
+        activity: Activity,
+        log: Callable[[str], None],
     ) -> None:
         self._cwd = config.cwd
         self.workers = Workers(loop)
@@ -58,6 +65,7 @@ class Files:
         self.drafts.sweep()
         self.activity = activity
         self.watches = Watches(loop, self)
+        self.changes = Changes(loop, self.watches, incarnation)
         self.uploads = Uploads(loop, self.jobs, self.drafts, activity)
 
     def absolute(self, path: str) -> str:

@@ -25,15 +25,38 @@ from sandbox_runtime.trees import Folder, walk
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from typing import Protocol
 
-    from sandbox_kernel.wire.file_operations import WatchFilesRequest
+    from sandbox_kernel.errors import SandboxError
+    from sandbox_kernel.wire.file_operations import CheckChangesRequest, WatchFilesRequest
+    from sandbox_kernel.wire.record import Record
     from sandbox_runtime.connection import Exchange
     from sandbox_runtime.files import Files
     from sandbox_runtime.globs import Selection
     from sandbox_runtime.inotify import Inotify
     from sandbox_runtime.loop import Loop, Timer
 
-__all__ = ["JOIN", "MOST_PENDING", "Watches"]
+    class Hearer(Protocol):
+        """What a watch asks of the exchange, or of whoever stands in its place."""
+
+        on_cancel: Callable[[], None] | None
+        on_writable: Callable[[], None] | None
+
+        @property
+        def writable(self) -> bool:
+            """Whether it takes an event now."""
+
+        def item(self, record: Record) -> None:
+            """Take an event."""
+
+        def end(self, record: Record) -> None:
+            """Take the last word."""
+
+        def fail(self, error: SandboxError) -> None:
+            """Take an error as the last word."""
+
+
+__all__ = ["JOIN", "MOST_PENDING", "Watch", "Watches"]
 
 JOIN = 0.075
 MOST_PENDING = 1000
@@ -54,6 +77,16 @@ class Watches:
 
     def watch(self, request: WatchFilesRequest, exchange: Exchange) -> None:
         """Tell a client what changes."""
+        self.begin(request, exchange)
+
+    def begin(
+        self,
+        request: WatchFilesRequest | CheckChangesRequest,
+        hearer: Hearer,
+        *,
+        holds: bool = True,
+    ) -> Watch:
+        """Begin to tell `hearer` what changes; with `holds` it keeps the sandbox awake."""
         path = self._files.absolute(request.path)
         if request.include and request.exclude:
             raise ValidationFailedError("exclude", "cannot be given together with include")
@@ -62,13 +95,15 @@ class Watches:
         if self._count >= MOST_WATCHES:
             raise WatchStartError(path, "watch", f"{MOST_WATCHES} watches run already")
         self._count += 1
-        _Watch(self._loop, self._files, path, request, exchange=exchange, ended=self._ended)
+        return Watch(
+            self._loop, self._files, path, request, exchange=hearer, ended=self._ended, holds=holds
+        )
 
     def _ended(self) -> None:
         self._count -= 1
 
 
-class _Watch:
+class Watch:
     """One client's watch."""
 
     def __init__(
@@ -76,10 +111,11 @@ class _Watch:
         loop: Loop,
         files: Files,
         path: str,
-        request: WatchFilesRequest,
+        request: WatchFilesRequest | CheckChangesRequest,
         *,
-        exchange: Exchange,
+        exchange: Hearer,
         ended: Callable[[], None],
+        holds: bool = True,
     ) -> None:
         self._loop = loop
         self._files = files
@@ -88,6 +124,8 @@ class _Watch:
         self._exchange = exchange
         self._ended = ended
         self.id = os.urandom(8).hex()
+        self.changes = 0
+        self.taken = 0
         self._inotify: Inotify | None = None
         self._select: Selection | None = None
         self._is_folder = True
@@ -106,7 +144,9 @@ class _Watch:
         self._is_open = True
         self._deadline = time.monotonic() + SETUP_TIMEOUT
         exchange.on_cancel = lambda: self._stop("cancelled")
-        files.activity.hold("file.watch")
+        self._holds = holds
+        if holds:
+            files.activity.hold("file.watch")
         self._work(self._set_up, self._watching)
 
     def _work(self, work: Callable[[], None], then: Callable[[], None]) -> None:
@@ -118,7 +158,7 @@ class _Watch:
                 self._fail(error)
             elif error is not None:
                 self._close()
-                self._files.jobs.fail(self._exchange, error, self._path, "watch")
+                self._files.jobs.fail(self._exchange, error, self._path, "watch")  # type: ignore[arg-type]
             elif self._is_open:
                 then()
             if not self._is_open and not self._adding:
@@ -196,10 +236,22 @@ class _Watch:
         )
         self._loop.add(self._inotify.fd, READ, self._ready)
 
+    def look(self) -> None:
+        """Take what has happened until now."""
+        before = -1
+        while self._inotify is not None and before != self.taken:
+            before = self.taken
+            self._ready(0)
+
+    def stop(self) -> None:
+        """End it."""
+        self._stop("cancelled")
+
     def _ready(self, _events: int) -> None:
         if self._inotify is None:
             return
         for event in self._inotify.read():
+            self.taken += 1
             self._take(*event)
         self._schedule()
 
@@ -284,6 +336,7 @@ class _Watch:
     def _tell(self, kind: str, path: str, is_folder: bool) -> None:  # noqa: FBT001  private
         if self._has_overflown or (self._select is not None and not self._select.has(path)):
             return
+        self.changes += 1
         key = kind, path
         # In the place of the last, so that what is told keeps the order of what came last.
         self._pending.pop(key, None)
@@ -299,6 +352,7 @@ class _Watch:
             self._overflow()
 
     def _overflow(self) -> None:
+        self.changes += 1
         self._has_overflown = True
         self._pending.clear()
 
@@ -388,7 +442,8 @@ class _Watch:
             return
         self._is_open = False
         self._ended()
-        self._files.activity.let_go("file.watch", time.monotonic())
+        if self._holds:
+            self._files.activity.let_go("file.watch", time.monotonic())
         if self._timer is not None:
             self._timer.cancel()
         if not self._adding:

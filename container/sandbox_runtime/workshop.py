@@ -97,7 +97,13 @@ class Workshop:
             from sandbox_runtime.files import Files  # noqa: PLC0415  likewise
 
             runtime = self._runtime
-            self._files = Files(runtime.loop, runtime.config, runtime.activity, self.log)
+            self._files = Files(
+                runtime.loop,
+                runtime.config,
+                self.incarnation,
+                activity=runtime.activity,
+                log=self.log,
+            )
         return self._files
 
     @property

@@ -38,6 +38,7 @@ from sandbox_kernel.wire.file_operations import (
     AbortWriteRequest,
     BeginWriteRequest,
     ChangeModeRequest,
+    CheckChangesRequest,
     DeleteFileRequest,
     EndWriteRequest,
     FileData,
@@ -59,12 +60,13 @@ from sandbox_kernel.wire.file_operations import (
     WriteFileRequest,
     WritePartRequest,
 )
+from sandbox_kernel.wire.file_operations import FileChanges as WireChanges
 
 if TYPE_CHECKING:
     from sandbox_kernel.transports.base import EventStream, Transport
     from sandbox_kernel.wire.record import Record
 
-__all__ = ["FileContent", "FileInfo", "FileOperations", "FileWatchEvent"]
+__all__ = ["FileChanges", "FileContent", "FileInfo", "FileOperations", "FileWatchEvent"]
 
 T = TypeVar("T")
 
@@ -172,6 +174,25 @@ class FileWatchEvent:
     is_directory: bool = False
     timestamp: float = 0.0
     watch_id: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileChanges:
+    """Whether a folder has changed.
+
+    Parameters
+    ----------
+    status : str
+        ``unchanged``, ``changed`` or ``resync``.
+    version : str
+        To be passed next time.
+    reason : str or None
+        Of ``resync``: ``expired`` or ``restarted``.
+    """
+
+    status: str
+    version: str
     reason: str | None = None
 
 
@@ -578,6 +599,50 @@ class FileOperations(ABC):
                     watch_id=event.watch_id,
                     reason=event.reason,
                 )
+
+    async def check_changes(
+        self,
+        path: str = ".",
+        *,
+        since: str | None = None,
+        recursive: bool = True,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+    ) -> FileChanges:
+        """Return whether something in a folder has changed since an earlier answer.
+
+        For whoever looks now and then and keeps no connection; it does not keep the sandbox awake.
+
+        Parameters
+        ----------
+        path, recursive, include, exclude
+            As for `watch`.
+        since : str, optional
+            The `version` of an earlier answer for the same folder and patterns; without one, only
+            a first version is asked for.
+
+        Returns
+        -------
+        FileChanges
+            Its `status` is ``unchanged``, ``changed``, or ``resync`` when it cannot be known, since
+            the version is older than 10 minutes (`reason` is ``expired``) or of an earlier start of
+            the sandbox (``restarted``); then look at the folder anew.  Pass `version` next time.
+
+        Raises
+        ------
+        PathNotFoundError, WatchStartError, FileSystemError
+            It cannot be watched.
+        """
+        request = CheckChangesRequest(
+            path=path,
+            since=since,
+            recursive=recursive,
+            include=list(include),
+            exclude=list(exclude),
+        )
+        answer = await self._taken(lambda transport: transport.call("file.check_changes", request))
+        found = cast("WireChanges", answer)
+        return FileChanges(status=found.status, version=found.version, reason=found.reason)
 
 
 # --- how it is done ---------------------------------------------------------------------------

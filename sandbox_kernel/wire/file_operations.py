@@ -284,7 +284,7 @@ class WatchFilesEnd(Record):
 class CheckChangesRequest(Record):
     """Ask whether a folder has changed since an earlier answer; None asks for a first version.
 
-    Include and exclude as for watching.
+    Include and exclude as for watching.  A version is known for 10 minutes.
     """
 
     path: str
@@ -300,7 +300,7 @@ class FileChanges(Record):
     status: str
     version: str
     reason: str | None = None
-    """Of ``resync``: ``new`` (nothing was asked before), ``expired`` or ``restarted``."""
+    """Of ``resync``: ``expired`` or ``restarted``."""
 
 
 ROWS = (
@@ -340,4 +340,5 @@ ROWS = (
         event=WatchFilesEvent,
         idempotent=True,
     ),
+    Operation("file.check_changes", Kind.CALL, CheckChangesRequest, FileChanges, idempotent=True),
 )

@@ -257,3 +257,73 @@ def test_what_cannot_be_watched(client: Client) -> None:
         Watch(client)
     with pytest.raises(WatchStartError):
         Watch(client)
+
+
+# --- versions ---------------------------------------------------------------------------------
+
+
+def test_versions(client: Client, runtime: RuntimeChild) -> None:
+    """What happened before the question counts in its answer; nothing holds the sandbox awake."""
+    folder = runtime.workspace
+    first = client.call("file.check_changes", path=".")
+    assert first.status == "unchanged"
+    assert client.call("file.check_changes", path=".", since=first.version) == first
+    (folder / "d" / "e").mkdir(parents=True)
+    second = client.call("file.check_changes", path=".", since=first.version)
+    assert second.status == "changed"
+    for number in range(3000):
+        (folder / f"f{number}").write_bytes(b"")
+    third = client.call("file.check_changes", path=".", since=second.version)
+    assert third.status == "changed"
+    assert client.call("runtime.health").busy == []
+
+
+def test_versions_know_what_is_meant(client: Client, runtime: RuntimeChild) -> None:
+    """Patterns and depth belong to the question; what does not count changes nothing."""
+    (runtime.workspace / "d").mkdir()
+    ways = [{"include": ["*.py"]}, {"exclude": ["*.txt"]}, {"recursive": False}]
+    before = [client.call("file.check_changes", path=".", **way) for way in ways]
+    (runtime.workspace / "d" / "x.txt").write_bytes(b"")
+    for way, version in zip(ways, before, strict=True):
+        after = client.call("file.check_changes", path=".", since=version.version, **way)
+        assert after.status == "unchanged", way
+    (runtime.workspace / "x.py").write_bytes(b"")
+    for way, version in zip(ways, before, strict=True):
+        after = client.call("file.check_changes", path=".", since=version.version, **way)
+        assert after.status == "changed", way
+
+
+def test_versions_that_are_not_known(client: Client, runtime: RuntimeChild) -> None:
+    """Of an earlier start, of one that was forgotten, and of nothing at all."""
+    version = client.call("file.check_changes", path=".").version
+    incarnation, name, count = version.split(".")
+    answer = client.call("file.check_changes", path=".", since=f"{'0' * 16}.{name}.{count}")
+    assert (answer.status, answer.reason) == ("resync", "restarted")
+    answer = client.call("file.check_changes", path=".", since=f"{incarnation}.{'0' * 16}.0")
+    assert (answer.status, answer.reason) == ("resync", "expired")
+    with pytest.raises(ValidationFailedError):
+        client.call("file.check_changes", path=".", since="x")
+    for number in range(40):
+        (runtime.workspace / f"d{number}").mkdir()
+        client.call("file.check_changes", path=f"d{number}")
+    answer = client.call("file.check_changes", path=".", since=version)
+    assert (answer.status, answer.reason) == ("resync", "expired")
+
+
+def test_versions_of_what_is_not_there(client: Client, runtime: RuntimeChild) -> None:
+    """An error, and after it is there an answer; also when it went meanwhile."""
+    with pytest.raises(PathNotFoundError):
+        client.call("file.check_changes", path="d")
+    (runtime.workspace / "d").mkdir()
+    version = client.call("file.check_changes", path="d").version
+    (runtime.workspace / "d").rmdir()
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        assert time.monotonic() < deadline
+        try:
+            client.call("file.check_changes", path="d", since=version)
+        except PathNotFoundError:
+            break
+    (runtime.workspace / "d").mkdir()
+    answer = client.call("file.check_changes", path="d", since=version)
+    assert (answer.status, answer.reason) == ("resync", "expired")
