@@ -15,11 +15,11 @@ from sandbox_kernel.engines import incarnation
 from sandbox_kernel.engines.base import Found, Instance, StateLayout
 from sandbox_kernel.engines.disk import empty
 from sandbox_kernel.engines.docker_body import Bind, ContainerPlan, create_body
-from sandbox_kernel.engines.docker_start import (
+from sandbox_kernel.engines.docker_labels import (
     LABEL,
     data_label_of,
     label_of,
-    remove_container,
+    remove_containers,
     remove_volumes,
     volume_of,
     volumes_file,
@@ -87,11 +87,7 @@ def stop(
 
 
 def _remove(client: APIClient, host: str, layout: StateLayout, *, keep_packages: bool) -> None:
-    label = {"label": f"{LABEL}.state={label_of(layout)}"}
-    with daemon.errors(host):
-        containers = client.containers(all=True, filters=label)
-    for each in containers:
-        remove_container(client, host, each["Id"])
+    remove_containers(client, host, layout)
     names = [*_OF_ONE_RUN, *(() if keep_packages else ("packages",))]
     remove_volumes(client, host, [volume_of(layout, name) for name in names])
 

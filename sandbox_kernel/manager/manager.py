@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.engines.alive import is_locked
-from sandbox_kernel.engines.base import Engine, Instance, Launch, SandboxSpec, StateLayout
+from sandbox_kernel.engines.base import Engine, Found, Instance, Launch, SandboxSpec, StateLayout
 from sandbox_kernel.engines.possible import check_possible
 from sandbox_kernel.errors import (
     EngineStartError,
@@ -107,6 +107,7 @@ class Manager:
     def close(self) -> None:
         """Close the registry; sandboxes run on, and the next use opens it again."""
         self._registry.close()
+
     @property
     def ports(self) -> PortTokens:
         """The exposed ports of all sandboxes."""
@@ -537,7 +538,9 @@ class Manager:
         try:
             folders = sorted((self._data / "sandboxes").iterdir())
         except OSError:
-            return
+            folders = []
+        # Of an engine's own things no lock here tells whether they are still in use.
+        state = State.STOPPED if self._finder() is None else State.STOPPING
         for folder in folders:
             try:
                 label = json.loads((folder / _LABEL).read_bytes())
@@ -548,16 +551,13 @@ class Manager:
                 continue
             log.warning("sandbox %s: found again in %s", sandbox_id, folder)
             yield self._found_again(
-                sandbox_id, folder.name, State.STOPPED, created_at=created_at, ephemeral=ephemeral
+                sandbox_id, folder.name, state, created_at=created_at, ephemeral=ephemeral
             )
         yield from self._found_by_engine({folder.name for folder in folders})
 
     def _found_by_engine(self, known: set[str]) -> Iterator[Entry]:
         """Yield the sandboxes of which nothing is left but what the engine knows."""
-        try:
-            found = getattr(self._engine(self.settings.engine), "found", None)
-        except SandboxError:
-            return  # the first start will say what is wrong
+        found = self._finder()
         for each in found(self._data / "sandboxes") if found is not None else ():
             try:
                 sandbox_id = check_sandbox_id(each.sandbox_id)
@@ -567,6 +567,13 @@ class Manager:
                 log.warning("sandbox %s: found again in the engine", sandbox_id)
                 # What runs there is ended before anything else: nobody knows its secret.
                 yield self._found_again(sandbox_id, each.lifetime, State.STOPPING)
+
+    def _finder(self) -> Callable[[Path], Iterator[Found]] | None:
+        """Return the method of the engine that finds sandboxes by itself, if it has one."""
+        try:
+            return getattr(self._engine(self.settings.engine), "found", None)
+        except SandboxError:
+            return None  # the first start will say what is wrong
 
     def _found_again(
         self,

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sandbox_kernel.engines import docker_start
+from sandbox_kernel.engines import docker_folder, docker_start
 from sandbox_kernel.engines.base import (
     FolderMode,
     Instance,
@@ -25,6 +25,8 @@ from sandbox_kernel.engines.base import (
     StateLayout,
 )
 from sandbox_kernel.engines.docker import DockerEngine
+from sandbox_kernel.engines.docker_labels import label_of
+from sandbox_kernel.engines.docker_reach import Reach
 from sandbox_kernel.errors import (
     EngineStartError,
     EngineUnavailableError,
@@ -56,7 +58,7 @@ class Box:
         self.layout = StateLayout(root / "sandboxes" / "lifetime1")
         self.layout.root.mkdir(0o700, parents=True)
         self.engine = docker_engine(**options)
-        self.label = docker_start.label_of(self.layout)
+        self.label = label_of(self.layout)
 
     def launch(self, **spec: Any) -> Launch:
         return Launch(
@@ -289,7 +291,7 @@ def test_a_layer_that_the_daemon_cannot_mount(
     """Falls back in the same way."""
     folder = a_folder(tmp_path)
     options = {"type": "overlay", "device": "overlay", "o": "lowerdir=/no/such/folder"}
-    monkeypatch.setattr(docker_start, "overlay_options", lambda *_, **__: options)
+    monkeypatch.setattr(docker_folder, "overlay_options", lambda *_, **__: options)
 
     instance = make().start(notebook_folder=folder)
 
@@ -418,13 +420,13 @@ def test_a_daemon_elsewhere_wants_an_address() -> None:
         ("tcp://127.0.0.1:2375", False),
         ("unix:///run/docker.sock", False),
     ):
-        start = docker_start.Start.__new__(docker_start.Start)
-        start.host, start.settings = host, DockerEngine().settings
+        reach = Reach.__new__(Reach)
+        reach.host, reach.address = host, DockerEngine().settings.address
         if is_refused:
-            with pytest.raises(SandboxConfigurationError, match=r"DockerEngine|another machine"):
-                start._address()
+            with pytest.raises(SandboxConfigurationError, match="another machine"):
+                reach._address()
         else:
-            assert start._address() == "127.0.0.1"
+            assert reach._address() == "127.0.0.1"
 
 
 # --- failures -------------------------------------------------------------------------------------
@@ -450,6 +452,8 @@ def test_a_daemon_that_one_may_not_use() -> None:
     out, into = os.pipe()
     child = os.fork()
     if child == 0:
+        os.setgroups([])
+        os.setresgid(65534, 65534, 65534)
         os.setresuid(65534, 65534, 65534)
         try:
             docker_daemon.connect(HOST)
@@ -514,7 +518,7 @@ def test_a_starter_that_is_killed(make: Callable[..., Box], moment: str, door: s
     script = f"""
 import os, sys
 from pathlib import Path
-from sandbox_kernel.engines import docker_start
+from sandbox_kernel.engines import docker_folder, docker_start
 from sandbox_kernel.engines.base import Launch, SandboxSpec, StateLayout
 from sandbox_kernel.engines.docker import DockerEngine
 from sandbox_kernel.engines.docker_handover import Handover

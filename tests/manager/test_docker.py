@@ -139,6 +139,8 @@ class Daemon:
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
                 [
+                    # A daemon without a bridge removes that of every other: it gets a network of its own.
+                    *("unshare", "--net"),
                     *("dockerd", "--host", self.host, "--data-root", str(self.folder / "data")),
                     *("--exec-root", str(self.folder / "exec")),
                     *("--pidfile", str(self.folder / "pid"), "--bridge", "none"),
