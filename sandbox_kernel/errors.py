@@ -1036,6 +1036,11 @@ class TerminalWaitTimeoutError(OperationError):
             hint="Wait again, or end it with terminate().",
             context={"terminal_id": terminal_id[:80], "timeout": timeout},
         )
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
 class FileSystemError(OperationError):
     """A file or folder in the sandbox could not be used; one of its kinds where that is known.
 
@@ -1044,6 +1049,15 @@ class FileSystemError(OperationError):
 
     code = "FILESYSTEM_ERROR"
     _hint = ""
+
+    def __init__(self, path: str, action: str, reason: str, *, hint: str | None = None) -> None:
+        shown = path if len(path) <= 300 else f"{path[:300]}..."
+        super().__init__(
+            f"Cannot {action} {shown!r}: {reason}.",
+            hint=self._hint if hint is None else hint,
+            context={"path": shown, "action": action, "reason": reason},
+        )
+
 
 class PathNotFoundError(FileSystemError):
     """No such file or folder, or a folder on the way to it does not exist."""
@@ -1141,6 +1155,10 @@ class UploadNotFoundError(FileSystemError):
     code = "UPLOAD_NOT_FOUND"
     http_status = 404
 
+    def __init__(self, upload_id: str) -> None:
+        super().__init__(upload_id, "go on with the upload", "it has ended or was given up")
+
+
 class WatchStartError(FileSystemError):
     """The system refuses to watch a folder."""
 
@@ -1159,6 +1177,14 @@ class GitError(OperationError):
     code = "GIT_OPERATION_FAILED"
     _what = "git failed for"
     _hint = ""
+
+    def __init__(self, url: str, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(
+            f"{self._what} {url[:300]!r}: {reason}.",
+            hint=self._hint if hint is None else hint,
+            context={"url": url[:300], "reason": reason},
+        )
+
 
 class InvalidGitUrlError(GitError):
     """The address is none that may be cloned from."""
