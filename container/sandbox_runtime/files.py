@@ -93,7 +93,7 @@ class Files:
             )
             return file_access.write_file(place, request.data, self.drafts, fsync=request.fsync)
 
-        self.jobs.call(exchange, work, path, "write")
+        self.jobs.call(exchange, work, path, "write", holds=len(request.data))
 
     def unpack(self, request: UnpackFolderRequest, exchange: Exchange) -> None:
         """Write entries of a folder."""
@@ -111,7 +111,8 @@ class Files:
             )
             return Empty()
 
-        self.jobs.steps(exchange, steps(), "file.unpack", path, "write")
+        holds = len(request.data)
+        self.jobs.steps(exchange, steps(), "file.unpack", path, "write", holds=holds)
 
     def begin_write(self, request: BeginWriteRequest, exchange: Exchange) -> None:
         """Begin an upload."""

@@ -47,7 +47,9 @@ class Job:
         path: str,
         action: str,
         is_stream: bool,
+        holds: int = 0,
     ) -> None:
+        self._holds = holds
         self._jobs = jobs
         self._exchange = exchange
         self._steps = steps
@@ -68,7 +70,7 @@ class Job:
             return
         if not self._is_stream or self._exchange.writable:
             self._is_stepping = True
-            self._jobs.workers.submit(self._step, self._stepped)
+            self._jobs.workers.submit(self._step, self._stepped, holds=self._holds)
 
     def _step(self) -> tuple[Record | None, Record | None]:
         try:
@@ -153,8 +155,10 @@ class Jobs:
         operation: str,
         path: str,
         action: str,
+        *,
+        holds: int = 0,
     ) -> None:
-        """Answer a call with what a generator returns."""
+        """Answer a call with what a generator returns; `holds` is how many bytes it keeps."""
         job = Job(
             self,
             exchange,
@@ -163,10 +167,19 @@ class Jobs:
             path=path,
             action=action,
             is_stream=False,
+            holds=holds,
         )
         job.go_on()
 
-    def call(self, exchange: Exchange, work: Callable[[], Record], path: str, action: str) -> None:
+    def call(
+        self,
+        exchange: Exchange,
+        work: Callable[[], Record],
+        path: str,
+        action: str,
+        *,
+        holds: int = 0,
+    ) -> None:
         """Answer a call with what a function returns; it is done also when nobody waits."""
 
         def done(result: object, error: BaseException | None) -> None:
@@ -175,7 +188,7 @@ class Jobs:
             else:
                 self.fail(exchange, error, path, action)
 
-        self.workers.submit(work, done)
+        self.workers.submit(work, done, holds=holds)
 
     def fail(self, exchange: Exchange, error: BaseException, path: str, action: str) -> None:
         """Tell the client what went wrong."""

@@ -1,8 +1,6 @@
 """Files that come in parts: each is a draft until its last part is there.
 
-Bounds.  At most `MOST_UPLOADS` are open.  Parts that wait for the disk hold at most `MOST_WAITING`
-bytes of memory; what comes beyond that is written by the loop itself, which then reads no more from
-anybody until it is done.
+At most `MOST_UPLOADS` are open; what their parts hold while they wait is bounded by the workers.
 """
 
 from __future__ import annotations
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["LOST_TIMEOUT", "MOST_UPLOADS", "Uploads"]
 
 MOST_UPLOADS = 128
-MOST_WAITING = 64 << 20
 
 LOST_TIMEOUT = 30.0
 """Seconds that an upload is kept after its client's connection was lost, unless something comes."""
@@ -94,7 +91,6 @@ class Uploads:
         self._activity = activity
         self._uploads: dict[str, _Upload] = {}
         self._beginning = 0
-        self._waiting = 0
         self._is_looking = False
 
     def begin(self, path: str, request: BeginWriteRequest, exchange: Exchange) -> None:
@@ -147,14 +143,12 @@ class Uploads:
         data, size = request.data, len(request.data)
         upload.touched = time.monotonic()
         upload.writing += 1
-        self._waiting += size
 
         def work() -> None:
             write_all(upload.fd, data, request.offset)
 
         def done(_result: object, error: BaseException | None) -> None:
             upload.writing -= 1
-            self._waiting -= size
             upload.touched = time.monotonic()
             if error is not None:
                 self._discard(upload)
@@ -164,15 +158,7 @@ class Uploads:
                 exchange.result(Empty())
             self._written(upload)
 
-        if self._waiting > MOST_WAITING:
-            problem = None
-            try:
-                work()
-            except OSError as error:
-                problem = error
-            done(None, problem)
-        else:
-            self._jobs.workers.submit(work, done)
+        self._jobs.workers.submit(work, done, holds=size)
 
     def end(self, request: EndWriteRequest, exchange: Exchange) -> None:
         """Put an upload in its place, once its last part is written."""

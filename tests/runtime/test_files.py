@@ -137,14 +137,14 @@ def test_parts_need_not_be_waited_for(client: Client) -> None:
     name = upload(client, "f")
     calls = [
         client.begin("file.write_part", upload_id=name, offset=n << 20, data=bytes([n]) * (1 << 20))
-        for n in range(8)
+        for n in range(100)
     ]
-    end = client.begin("file.end_write", upload_id=name, size=8 << 20)
+    end = client.begin("file.end_write", upload_id=name, size=100 << 20)
 
     for call in calls:
         client.finish(call)
-    assert client.finish(end).size == 8 << 20
-    assert read(client, "f") == b"".join(bytes([n]) * (1 << 20) for n in range(8))
+    assert client.finish(end).size == 100 << 20
+    assert read(client, "f") == b"".join(bytes([n]) * (1 << 20) for n in range(100))
 
 
 def test_an_upload_that_is_given_up(client: Client, runtime: RuntimeChild) -> None:
