@@ -258,6 +258,7 @@ async def test_a_program_that_is_killed_ends_its_connections(sandbox):
         await process.kill()
         with contextlib.suppress(ConnectionResetError):
             assert await asyncio.wait_for(reader.read(), 5) == b""
+    await process.wait_for_exit(timeout=10)
     with pytest.raises(ServiceNotRespondingError):
         async with sandbox.connect_port(PORT):
             pass
