@@ -19,8 +19,16 @@ if TYPE_CHECKING:
     from sandbox_kernel.client.options import SandboxOptions
     from sandbox_kernel.client.port_forward import PortForward
     from sandbox_kernel.client.ports import ExposedPort, ListeningPort, PortReady
-    from sandbox_kernel.client.process import ExecResult, Process, ProcessExit, ProcessOutput
+    from sandbox_kernel.client.process import (
+        ExecResult,
+        LogMatch,
+        Process,
+        ProcessExit,
+        ProcessLogs,
+        ProcessOutput,
+    )
     from sandbox_kernel.client.sandbox import Sandbox, get_sandbox, list_sandboxes
+    from sandbox_kernel.client.session import Session
     from sandbox_kernel.client.terminal import (
         Terminal,
         TerminalEnd,
@@ -51,17 +59,20 @@ __all__ = [
     "GitCheckoutProgress",
     "Limits",
     "ListeningPort",
+    "LogMatch",
     "Manager",
     "PortForward",
     "PortReady",
     "Process",
     "ProcessExit",
+    "ProcessLogs",
     "ProcessOutput",
     "Sandbox",
     "SandboxError",
     "SandboxInfo",
     "SandboxOptions",
     "SandboxSpec",
+    "Session",
     "Settings",
     "Terminal",
     "TerminalEnd",
@@ -90,17 +101,20 @@ _HOMES = {
     "GitCheckoutProgress": "client.git",
     "Limits": "engines.base",
     "ListeningPort": "client.ports",
+    "LogMatch": "client.process",
     "Manager": "manager.manager",
     "PortForward": "client.port_forward",
     "PortReady": "client.ports",
     "Process": "client.process",
     "ProcessExit": "client.process",
+    "ProcessLogs": "client.process",
     "ProcessOutput": "client.process",
     "Sandbox": "client.sandbox",
     "SandboxError": "errors",
     "SandboxInfo": "manager.manager",
     "SandboxOptions": "client.options",
     "SandboxSpec": "engines.base",
+    "Session": "client.session",
     "Settings": "manager.settings",
     "Terminal": "client.terminal",
     "TerminalEnd": "client.terminal",

@@ -82,6 +82,11 @@ class SandboxManager(Configurable):
         600.0, allow_none=True, help="Idle seconds until a sandbox sleeps; None never."
     ).tag(config=True)
     keep_alive = Bool(False, help="Never sleep, whatever ``sleep_after`` says.").tag(config=True)
+    command_timeout = Float(
+        None,
+        allow_none=True,
+        help="Seconds for commands of ``Sandbox.exec`` that have no limit of their own.",
+    ).tag(config=True)
     start_timeout = Float(
         120.0,
         help="Seconds to wait for another process that starts or stops the same sandbox.",

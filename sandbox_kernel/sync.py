@@ -7,15 +7,15 @@ whole process, so these functions also work where a loop is running already, as 
 
 >>> from sandbox_kernel.sync import get_sandbox
 >>> with get_sandbox("my-sandbox") as sandbox:   # doctest: +SKIP
-...     print(sandbox.exec(["echo", "hi"]).stdout_text)
+...     print(sandbox.exec("echo hi").stdout_text)
 hi
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterable,
     Callable,
     Coroutine,
     Iterator,
@@ -26,11 +26,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from sandbox_kernel.client import sandbox as _sandbox
+from sandbox_kernel.client.commands import CommandInput
 from sandbox_kernel.client.loop_thread import LoopThread
 from sandbox_kernel.client.options import SandboxOptions
-from sandbox_kernel.client.process import ExecResult, ProcessExit, ProcessOutput
+from sandbox_kernel.client.process import (
+    ExecResult,
+    LogMatch,
+    ProcessExit,
+    ProcessLogs,
+    ProcessOutput,
+)
 from sandbox_kernel.client.process import Process as AsyncProcess
 from sandbox_kernel.client.sandbox import Sandbox as AsyncSandbox
+from sandbox_kernel.client.session import Session as AsyncSession
 from sandbox_kernel.client.terminal import Terminal as AsyncTerminal
 from sandbox_kernel.client.terminal import (
     TerminalEnd,
@@ -51,12 +59,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ExecResult",
+    "LogMatch",
     "PortForward",
     "Process",
     "ProcessExit",
+    "ProcessLogs",
     "ProcessOutput",
     "Sandbox",
     "SandboxInfo",
+    "Session",
     "Terminal",
     "TerminalEnd",
     "TerminalExit",
@@ -71,6 +82,7 @@ __all__ = [
 T = TypeVar("T")
 
 _MAX_OUTPUT = 256 << 20
+_SIGKILL = 9
 _TERMINAL_BUFFER = 1 << 20
 
 
@@ -83,12 +95,20 @@ def get_sandbox(
     manager: Manager | None = None,
     normalize_id: bool = False,
     transport: str | None = None,
+    enable_default_session: bool = True,
+    command_timeout: float | None = None,
     **options: Unpack[SandboxOptions],
 ) -> Sandbox:
     """Return a handle on the sandbox of this id; see `sandbox_kernel.get_sandbox`."""
     return Sandbox(
         _sandbox.get_sandbox(
-            sandbox_id, manager=manager, normalize_id=normalize_id, transport=transport, **options
+            sandbox_id,
+            manager=manager,
+            normalize_id=normalize_id,
+            transport=transport,
+            enable_default_session=enable_default_session,
+            command_timeout=command_timeout,
+            **options,
         )
     )
 
@@ -123,6 +143,16 @@ class Process:
         return self._process.argv
 
     @property
+    def command(self) -> str:
+        """The text that a shell runs, or would take for the words."""
+        return self._process.command
+
+    @property
+    def session(self) -> str | None:
+        """The session in whose shell it runs."""
+        return self._process.session
+
+    @property
     def cwd(self) -> str:
         """The folder it was started in."""
         return self._process.cwd
@@ -146,12 +176,24 @@ class Process:
         self, *, since: str | None = None, replay: bool = True, follow: bool = False
     ) -> Iterator[ProcessOutput | ProcessExit]:
         """Iterate over what the process wrote; see `sandbox_kernel.Process.output`."""
-        events = self._process.output(since=since, replay=replay, follow=follow)
-        try:
-            while (event := _thread.run(_next(events.__anext__))) is not None:
-                yield event
-        finally:
-            _thread.run(events.aclose())
+        return _iterate(self._process.output(since=since, replay=replay, follow=follow))
+
+    def logs(self, *, max_output: int = _MAX_OUTPUT) -> ProcessLogs:
+        """Return what it has written so far, without waiting for more."""
+        return _thread.run(self._process.logs(max_output=max_output))
+
+    def wait_for_log(
+        self,
+        pattern: str | bytes | re.Pattern[str] | re.Pattern[bytes],
+        *,
+        stream: str | None = None,
+        since: str | None = None,
+        timeout: float | None = None,
+    ) -> LogMatch:
+        """Wait until it has written something; see `sandbox_kernel.Process.wait_for_log`."""
+        return _thread.run(
+            self._process.wait_for_log(pattern, stream=stream, since=since, timeout=timeout)
+        )
 
     def write_stdin(self, data: bytes | str, *, close: bool = False) -> None:
         """Write to the process; returns when all is in its pipe."""
@@ -169,9 +211,9 @@ class Process:
         """Send SIGTERM to the process's whole group."""
         _thread.run(self._process.terminate())
 
-    def kill(self) -> None:
-        """Send SIGKILL to the process's whole group."""
-        _thread.run(self._process.kill())
+    def kill(self, signal: int = _SIGKILL) -> None:
+        """Send a signal, 1 to 64, to the process's whole group; returns when it is delivered."""
+        _thread.run(self._process.kill(signal))
 
     def wait_for_exit(self, *, timeout: float | None = None) -> ProcessExit:
         """Wait until the process has ended; see `sandbox_kernel.Process.wait_for_exit`."""
@@ -306,6 +348,160 @@ class Terminal:
         return self._terminal.widget(**options)
 
 
+class Session:
+    """A handle on one session; see `sandbox_kernel.Session`."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    def __repr__(self) -> str:
+        return repr(self._session)
+
+    @property
+    def id(self) -> str:
+        """Names the session within its sandbox."""
+        return self._session.id
+
+    @property
+    def status(self) -> str:
+        """As of the last answer: ``idle``, ``running`` or ``terminated``."""
+        return self._session.status
+
+    @property
+    def cwd(self) -> str:
+        """Where its shell was, as of the last answer, after its last command."""
+        return self._session.cwd
+
+    @property
+    def pid(self) -> int:
+        """The shell's process id as of the last answer; 0 while there is none."""
+        return self._session.pid
+
+    @property
+    def command_timeout(self) -> float | None:
+        """Seconds for commands that bring no limit of their own."""
+        return self._session.command_timeout
+
+    @property
+    def created_at(self) -> float:
+        """When it was made, in seconds since the epoch."""
+        return self._session.created_at
+
+    def refresh(self) -> Session:
+        """Ask for the present state, and return this handle.  Starts nothing."""
+        _thread.run(self._session.refresh())
+        return self
+
+    def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,
+        stdin: CommandInput | None = None,
+        merge_stderr: bool = False,
+        max_output: int = _MAX_OUTPUT,
+        on_output: Callable[[str, bytes], object] | None = None,
+    ) -> ExecResult:
+        """Run a command to its end; see `sandbox_kernel.Session.exec`.
+
+        `on_output` is called in another thread.
+        """
+        return _thread.run(
+            self._session.exec(
+                command,
+                cwd=cwd,
+                env=env,
+                timeout=timeout,
+                stdin=stdin,
+                merge_stderr=merge_stderr,
+                max_output=max_output,
+                on_output=on_output,
+            )
+        )
+
+    def exec_stream(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,
+        stdin: bytes | str | None = None,
+        merge_stderr: bool = False,
+    ) -> Iterator[ProcessOutput | ProcessExit]:
+        """Run a command and iterate over what it writes; see `sandbox_kernel.Session.exec_stream`.
+
+        Leaving the loop early ends the command.
+        """
+        return _iterate(
+            self._session.exec_stream(
+                command, cwd=cwd, env=env, timeout=timeout, stdin=stdin, merge_stderr=merge_stderr
+            )
+        )
+
+    def start_process(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,
+        stdin: bool = False,
+        merge_stderr: bool = False,
+        process_id: str | None = None,
+    ) -> Process:
+        """Start a command that goes on by itself; see `sandbox_kernel.Session.start_process`."""
+        return Process(
+            _thread.run(
+                self._session.start_process(
+                    command,
+                    cwd=cwd,
+                    env=env,
+                    timeout=timeout,
+                    stdin=stdin,
+                    merge_stderr=merge_stderr,
+                    process_id=process_id,
+                )
+            )
+        )
+
+    def create_terminal(
+        self,
+        argv: Sequence[str] | None = None,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        cols: int = 80,
+        rows: int = 24,
+        buffer_size: int = _TERMINAL_BUFFER,
+        terminal_id: str | None = None,
+    ) -> Terminal:
+        """Return the session's terminal; see `sandbox_kernel.Session.create_terminal`."""
+        return Terminal(
+            _thread.run(
+                self._session.create_terminal(
+                    argv,
+                    cwd=cwd,
+                    env=env,
+                    cols=cols,
+                    rows=rows,
+                    buffer_size=buffer_size,
+                    terminal_id=terminal_id,
+                )
+            )
+        )
+
+    def set_env(self, env: Mapping[str, str | None]) -> None:
+        """Set variables of the shell, when it has its turn: all or none; None unsets a name."""
+        _thread.run(self._session.set_env(env))
+
+    def delete(self) -> None:
+        """End it with all that was started in its shell."""
+        _thread.run(self._session.delete())
+
+
 class Sandbox(BlockingFiles, BlockingPorts):
     """One sandbox; see `sandbox_kernel.Sandbox`."""
 
@@ -361,12 +557,12 @@ class Sandbox(BlockingFiles, BlockingPorts):
 
     def exec(
         self,
-        argv: Sequence[str],
+        command: str | Sequence[str],
         *,
         cwd: str | None = None,
         env: Mapping[str, str | None] | None = None,
         timeout: float | None = None,
-        stdin: bytes | str | AsyncIterable[bytes] | None = None,
+        stdin: CommandInput | None = None,
         merge_stderr: bool = False,
         max_output: int = _MAX_OUTPUT,
         on_output: Callable[[str, bytes], object] | None = None,
@@ -377,7 +573,7 @@ class Sandbox(BlockingFiles, BlockingPorts):
         """
         return _thread.run(
             self._sandbox.exec(
-                argv,
+                command,
                 cwd=cwd,
                 env=env,
                 timeout=timeout,
@@ -388,9 +584,29 @@ class Sandbox(BlockingFiles, BlockingPorts):
             )
         )
 
+    def exec_stream(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,
+        stdin: bytes | str | None = None,
+        merge_stderr: bool = False,
+    ) -> Iterator[ProcessOutput | ProcessExit]:
+        """Run a command and iterate over what it writes; see `sandbox_kernel.Sandbox.exec_stream`.
+
+        Leaving the loop early ends the command.
+        """
+        return _iterate(
+            self._sandbox.exec_stream(
+                command, cwd=cwd, env=env, timeout=timeout, stdin=stdin, merge_stderr=merge_stderr
+            )
+        )
+
     def start_process(
         self,
-        argv: Sequence[str],
+        command: str | Sequence[str],
         *,
         cwd: str | None = None,
         env: Mapping[str, str | None] | None = None,
@@ -403,7 +619,7 @@ class Sandbox(BlockingFiles, BlockingPorts):
         return Process(
             _thread.run(
                 self._sandbox.start_process(
-                    argv,
+                    command,
                     cwd=cwd,
                     env=env,
                     timeout=timeout,
@@ -422,6 +638,44 @@ class Sandbox(BlockingFiles, BlockingPorts):
     def list_processes(self) -> list[Process]:
         """Return the processes of the present container, running ones first.  Starts nothing."""
         return [Process(each) for each in _thread.run(self._sandbox.list_processes())]
+
+    def kill_all_processes(self, *, grace: float = 1.0) -> int:
+        """End every process that `start_process` started, and return how many there were."""
+        return _thread.run(self._sandbox.kill_all_processes(grace=grace))
+
+    def create_session(
+        self,
+        session_id: str | None = None,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        command_timeout: float | None = None,
+    ) -> Session:
+        """Make a session; see `sandbox_kernel.Sandbox.create_session`."""
+        return Session(
+            _thread.run(
+                self._sandbox.create_session(
+                    session_id, cwd=cwd, env=env, command_timeout=command_timeout
+                )
+            )
+        )
+
+    def get_session(self, session_id: str) -> Session | None:
+        """Return a handle on a session, or None.  Starts nothing."""
+        session = _thread.run(self._sandbox.get_session(session_id))
+        return None if session is None else Session(session)
+
+    def list_sessions(self) -> list[Session]:
+        """Return the sessions of the present container, oldest first.  Starts nothing."""
+        return [Session(each) for each in _thread.run(self._sandbox.list_sessions())]
+
+    def delete_session(self, session_id: str) -> None:
+        """End a session with all that was started in its shell.  Starts nothing."""
+        _thread.run(self._sandbox.delete_session(session_id))
+
+    def set_env(self, env: Mapping[str, str | None]) -> None:
+        """Set variables for all that is started from now on, and in the default session."""
+        _thread.run(self._sandbox.set_env(env))
 
     def create_terminal(
         self,
@@ -474,6 +728,15 @@ class Sandbox(BlockingFiles, BlockingPorts):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _iterate(events: AsyncGenerator[T, None]) -> Iterator[T]:
+    """Iterate over events as they come; leaving early ends the reading."""
+    try:
+        while (event := _thread.run(_next(events.__anext__))) is not None:
+            yield event
+    finally:
+        _thread.run(events.aclose())
 
 
 async def _next(take: Callable[[], Coroutine[Any, Any, T]]) -> T | None:

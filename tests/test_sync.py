@@ -12,6 +12,7 @@ import sandbox_kernel
 from sandbox_kernel import sync
 from sandbox_kernel.client import process as async_process
 from sandbox_kernel.client import sandbox as async_sandbox
+from sandbox_kernel.client import session as async_session
 from sandbox_kernel.client import terminal as async_terminal
 from sandbox_kernel.errors import CommandNotFoundError
 from tests.support.managed import plain_manager
@@ -42,6 +43,7 @@ def parameters(function) -> list[tuple[str, object, object]]:
     [
         (sync.Sandbox, async_sandbox.Sandbox),
         (sync.Process, async_process.Process),
+        (sync.Session, async_session.Session),
         (sync.Terminal, async_terminal.Terminal),
     ],
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 
-__all__ = ["VARIABLE", "Moment", "find_members", "signal_members"]
+__all__ = ["VARIABLE", "Moment", "direct_children", "find_members", "signal_members"]
 
 VARIABLE = "SANDBOX_SESSION"
 """Name of the variable that holds a session's id, in its shell and all that is started there."""
@@ -98,6 +98,15 @@ def _with_descendants(pids: set[int], parents: dict[int, int]) -> set[int]:
         if not more:
             return found
         found |= more
+
+
+def direct_children(pid: int) -> list[int]:
+    """Return the children of a process, at once; none where the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return [int(word) for word in file.read().split()]
+    except (OSError, ValueError):
+        return []
 
 
 def signal_members(pids: list[int], number: int) -> None:

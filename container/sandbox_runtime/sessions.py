@@ -29,7 +29,13 @@ from sandbox_kernel.errors import (
 from sandbox_kernel.wire.operations import Empty
 from sandbox_kernel.wire.session_operations import SessionInfo
 from sandbox_runtime import shell_text
-from sandbox_runtime.command_members import VARIABLE, Moment, find_members, signal_members
+from sandbox_runtime.command_members import (
+    VARIABLE,
+    Moment,
+    direct_children,
+    find_members,
+    signal_members,
+)
 from sandbox_runtime.loop import READ
 from sandbox_runtime.processes import (
     KILL_GRACE,
@@ -53,7 +59,6 @@ if TYPE_CHECKING:
     from sandbox_kernel.wire.operations import ExecRequest
     from sandbox_kernel.wire.session_operations import CreateSessionRequest, SetEnvRequest
     from sandbox_runtime.connection import Exchange
-    from sandbox_runtime.loop import Timer
     from sandbox_runtime.processes import Processes
 
     class Job(Protocol):
@@ -86,7 +91,6 @@ _FIRST_STEP = 0.003
 _LONGEST_STEP = 0.05
 _CHECK = 1.0
 _INNER_LIMIT = 5.0
-_QUIET = 0.05
 _MOST_INNER_OUTPUT = 4 << 20
 
 
@@ -113,31 +117,34 @@ class _Ending:
         if shell is None:
             return
         passed = time.monotonic() - self._began
+        if command.running:
+            # As Ctrl-C does it: a shell whose program dies of SIGINT while it waits for it goes no
+            # step further.  To be quick matters: of one that has ended by itself it takes no note.
+            children = direct_children(shell.pid)
+            shell.interrupt()
+            signal_members(children, signal.SIGINT)
         members = find_members(
             shell.pid if shell.alive else 0,
             self._session.session_id,
             command.moment,
             command.last_moment,
         )
-        if command.running:
-            shell.interrupt()
-            if passed > self._grace + SHELL_GRACE:
-                signal_members(members, signal.SIGKILL)
-                self._session.is_replaced = True
-                shell.kill()
-                return
-        elif not members or passed > self._grace + SHELL_GRACE:
+        if command.running and passed > self._grace + SHELL_GRACE:
+            signal_members(members, signal.SIGKILL)
+            self._session.is_replaced = True
+            shell.kill()
+            return
+        if not command.running and (not members or passed > self._grace + SHELL_GRACE):
             return
         if passed >= self._grace:
             signal_members(members, signal.SIGKILL)
-        elif self._is_first and command.running:
-            # As Ctrl-C does it: a shell whose program dies of SIGINT goes no step further.
-            signal_members(members, signal.SIGINT)
         else:
-            new = [pid for pid in members if pid not in self._told]
-            self._told.update(new)
-            signal_members(new, signal.SIGTERM)
-            signal_members(new, signal.SIGCONT)
+            signal_members([pid for pid in members if pid not in self._told], signal.SIGINT)
+            if not (self._is_first and command.running):
+                new = [pid for pid in members if pid not in self._told]
+                self._told.update(new)
+                signal_members(new, signal.SIGTERM)
+                signal_members(new, signal.SIGCONT)
         self._is_first = False
         self._session.loop.call_later(self._delay, self._step)
         self._delay = min(2 * self._delay, _LONGEST_STEP)
@@ -484,7 +491,6 @@ class Session:
         self._on_idle: Callable[[], None] | None = None
         self._known_env: dict[str, str] | None = None
         self._is_stale = False
-        self._quiet: Timer | None = None
 
     def __repr__(self) -> str:
         return f"<Session {self.session_id} waiting={len(self._waiting)} {self.shell!r}>"
@@ -518,6 +524,9 @@ class Session:
     def known_env(self) -> dict[str, str]:
         """The environment of its programs, as last known."""
         env = self.base_env if self._known_env is None else self._known_env
+        if self._is_stale and self.shell is not None:
+            # It is busy; what it has noted before is whole.
+            env = shell_text.read_exports(self.shell.noted) or env
         return {name: value for name, value in env.items() if name != VARIABLE}
 
     # --- turns --------------------------------------------------------------------------------
@@ -558,8 +567,6 @@ class Session:
                     continue
             if self.shell is None or not self.shell.is_idle:
                 return
-            if self._quiet is not None:
-                self._quiet.cancel()
             self._current = self._waiting.popleft()
             self._current.begin()
 
@@ -610,9 +617,6 @@ class Session:
             self.cwd = self.shell.cwd or self.cwd
             self._count += 1
             self._is_stale = True
-            if self._quiet is not None:
-                self._quiet.cancel()
-            self._quiet = self.loop.call_later(_QUIET, self._look_in_passing)
         self.loop.call_soon(self._pump)
 
     def note_outputs(self, command: Process) -> None:
@@ -622,11 +626,6 @@ class Session:
             self.shell.hold(stdout=left[0], stderr=any(left))
 
     # --- what it knows of its shell -----------------------------------------------------------
-
-    def _look_in_passing(self) -> None:
-        """Learn the environment while nobody wants anything, for terminals that come later."""
-        if self._current is None and not self._waiting:
-            self.look(lambda: None)
 
     def look(self, then: Callable[[], None]) -> None:
         """Bring `known_env` up to date if that takes no waiting, then go on."""
@@ -667,8 +666,8 @@ class Session:
     def delete(self) -> None:
         """End the shell with all that was started in it; nobody has a turn any more."""
         self.is_deleted = True
-        if self._quiet is not None:
-            self._quiet.cancel()
+        if isinstance(self._current, SessionCommand):
+            self._current.failure = SessionDestroyedError(self.session_id)
         waiting, self._waiting = list(self._waiting), deque()
         for each in waiting:
             each.refuse(SessionDestroyedError(self.session_id))

@@ -4,7 +4,7 @@ How it is spoken to.  Its own descriptors are 0: lines of ours, 1: a pipe for it
 null device.  Each of our lines is a loop that waits for a turn on a FIFO of its own and then
 sources the file ``cmd`` with the command's own stdin, stdout and stderr:
 
-    { report; while a turn comes; do { . cmd; } <in >out 2>err; report; done; } <n0
+    { report; while a turn comes; do { . cmd; } <in >out 2>err; report; note; done; } <n0
 
 While a text runs, bash has moved our three descriptors out of the way, with close-on-exec: no
 program inherits them, and nothing printed can be a report.  Redirections that a text makes with
@@ -48,10 +48,14 @@ _PLACES = ("bash", "/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 _AHEAD = 2
 """Lines that wait in the pipe: one may be lost to a SIGINT while it is read."""
 
+_RETURN = 0.005
+"""Seconds in which a shell is usually back at its top level."""
+
 _MOST_RETURNS = 50
 """How often in a row a shell may come back to its top level without having been given a turn."""
 
 _LONGEST_REPORT = 1 << 16
+_LONGEST_NOTE = 4 << 20
 
 
 def quote(text: str) -> str:
@@ -98,7 +102,9 @@ class Shell:
         self._epoch = -1
         self._returns = 0
         self._turns: dict[int, int] = {}
+        self._writers: list[int] = []
         self._held: set[str] = set()
+        self._has_input = False
         self._tail = b""
         self._done: Callable[[int], None] | None = None
         self._interrupted = False
@@ -141,6 +147,15 @@ class Shell:
         except OSError:
             return None
 
+    @property
+    def noted(self) -> bytes:
+        """What ``export -p`` printed after the last text; may be cut while the shell is idle."""
+        try:
+            with open(f"{self._folder}/env", "rb") as file:
+                return file.read(_LONGEST_NOTE)
+        except OSError:
+            return b""
+
     # --- running a text -----------------------------------------------------------------------
 
     def run(
@@ -177,6 +192,7 @@ class Shell:
             self._write_text(text)
             self._set_stdin(stdin)
         except BaseException:
+            self._close_writers()
             os.close(out)
             if err >= 0:
                 os.close(err)
@@ -210,8 +226,12 @@ class Shell:
             return self._try_open_outputs(merged=merged)
         except FileNotFoundError:
             # Somebody has cleaned up thoroughly.
+            self._close_writers()
             self._make_folder()
-            return self._try_open_outputs(merged=merged)
+        except BaseException:
+            self._close_writers()
+            raise
+        return self._try_open_outputs(merged=merged)
 
     def _try_open_outputs(self, *, merged: bool) -> tuple[int, int]:
         if merged:
@@ -223,16 +243,34 @@ class Shell:
             else:
                 os.mkfifo(f"{self._folder}/{name}", 0o600)
         self._held.clear()
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-        out = os.open(f"{self._folder}/out", flags)
+        out = self._open_output("out")
         if merged:
             self._held.add("err")
             return out, -1
         try:
-            return out, os.open(f"{self._folder}/err", flags)
+            return out, self._open_output("err")
         except BaseException:
             os.close(out)
             raise
+
+    def _open_output(self, name: str) -> int:
+        """Open a pipe to read from, which has no end of file before the text's own end.
+
+        Without a writer it would have one already, before the shell has opened it.
+        """
+        path, flags = f"{self._folder}/{name}", os.O_NONBLOCK | os.O_CLOEXEC
+        fd = os.open(path, os.O_RDONLY | flags)
+        try:
+            self._writers.append(os.open(path, os.O_WRONLY | flags))
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _close_writers(self) -> None:
+        writers, self._writers = self._writers, []
+        for fd in writers:
+            os.close(fd)
 
     def _write_text(self, text: bytes, name: str = "cmd") -> None:
         """Write a file that is sourced, in place: on a full disk a short text has room."""
@@ -249,17 +287,19 @@ class Shell:
         place = f"{self._folder}/in"
         if path is not None:
             os.rename(path, place)
-            self._held.add("in")
-        elif "in" in self._held:
+            self._has_input = True
+        elif self._has_input:
             _unlink(place)
             os.symlink("/dev/null", place)
-            self._held.discard("in")
+            self._has_input = False
 
     # --- ending a text ------------------------------------------------------------------------
 
     def interrupt(self) -> None:
         """Throw a shell that runs a text back to its top level, if it listens."""
         if self.alive and self._done is not None:
+            if self._interrupted:
+                self._replenish()
             self._interrupted = True
             os.kill(self.pid, signal.SIGINT)
 
@@ -268,6 +308,17 @@ class Shell:
         if self.alive:
             os.kill(self.pid, number)
             os.kill(self.pid, signal.SIGCONT)
+
+    def _replenish(self) -> None:
+        """Write another line if all have been eaten: a SIGINT takes the one that is being read."""
+        if not self.check():
+            self._queue(max(self._turns, default=self._epoch) + 1)
+
+    def _await_return(self, delay: float) -> None:
+        """See to it that a shell that is coming back finds a line to report from."""
+        if self.alive and not self._is_idle and self._done is None:
+            self._replenish()
+            self._loop.call_later(delay, lambda: self._await_return(min(2 * delay, 0.1)))
 
     def check(self) -> bool:
         """Whether it can still report: it has not eaten all of our lines without a word."""
@@ -303,10 +354,12 @@ class Shell:
         elif kind != "T" or epoch != self._epoch or self._done is None:
             return
         done, self._done = self._done, None
+        self._close_writers()
         if self._interrupted:
             # What was sent may still be on its way; it ends this loop, or the end of file does.
             self._interrupted = False
             os.close(self._turns.pop(self._epoch))
+            self._loop.call_later(_RETURN, lambda: self._await_return(_RETURN))
         else:
             self._is_idle = True
         if done is not None:
@@ -338,7 +391,8 @@ class Shell:
             f'{{ {report} R "$?"; '
             "while __sandbox=; \\builtin read -r -t 2000000 __sandbox; [[ $__sandbox ]]; do "
             f"{{ \\builtin . {place}/cmd; }} <{place}/in >|{place}/out 2>|{place}/err; "
-            f'{report} T "$?"; done; }} <{place}/n{epoch}\n'
+            f'{report} T "$?"; \\builtin export -p >|{place}/env || [[ _ ]]; '
+            f"done; }} <{place}/n{epoch}\n"
         )
         os.write(self._script, line.encode("utf-8", "surrogateescape"))
 
@@ -364,7 +418,7 @@ class Shell:
         try:
             os.symlink("/dev/null", f"{self._folder}/in")
         except FileExistsError:
-            self._held.add("in")
+            self._has_input = True
         for name in ("cmd", "text"):
             self._write_text(b"\n", name)
         for epoch in [each for each in self._turns if each > self._epoch]:
@@ -393,6 +447,7 @@ class Shell:
         self._read(READ)
         self._loop.remove_if_added(self._reports)
         os.close(self._reports)
+        self._close_writers()
         self._remove()
         self._on_death(128 - code if code < 0 else code, -code if code < 0 else None)
 

@@ -7,6 +7,8 @@ nothing behind.
 
 from __future__ import annotations
 
+import re
+
 from sandbox_kernel.errors import InvalidCommandError, InvalidProcessEnvironmentError
 from sandbox_runtime.shell import quote
 
@@ -21,12 +23,29 @@ __all__ = [
     "encode",
     "prepare",
     "read_env",
+    "read_exports",
     "with_input",
     "with_status",
 ]
 
 TELL_ENV = b"\\builtin command -p env -0 2>/dev/null || \\builtin true\n"
 """Has the environment of programs printed, as `read_env` reads it."""
+
+_EXPORT = re.compile(rb"(?:declare -[A-Za-z]+|export) ([A-Za-z_][A-Za-z0-9_]*)")
+_DOUBLE = re.compile(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_ANSI = re.compile(rb"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
+_ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
+_ESCAPES = {
+    b"n": b"\n",
+    b"t": b"\t",
+    b"r": b"\r",
+    b"a": b"\a",
+    b"b": b"\b",
+    b"v": b"\v",
+    b"f": b"\f",
+    b"E": b"\x1b",
+    b"e": b"\x1b",
+}
 
 _DONE = b"\0done"
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
@@ -131,6 +150,47 @@ def read_env(output: bytes) -> dict[str, str]:
         for name, is_pair, value in pairs
         if is_pair
     }
+
+
+def read_exports(text: bytes) -> dict[str, str]:
+    """Return the variables with their values that ``export -p`` has printed."""
+    found: dict[str, str] = {}
+    at = 0
+    while True:
+        head = _EXPORT.match(text, at)
+        if head is None:
+            break
+        name, at = head[1].decode(), head.end()
+        if text[at : at + 1] != b"=":
+            # Exported, and not set.
+            at += 1
+            continue
+        value, at = _read_value(text, at + 1)
+        if text[at : at + 1] != b"\n":
+            break
+        at += 1
+        found[name] = value.decode("utf-8", "surrogateescape")
+    return found
+
+
+def _read_value(text: bytes, at: int) -> tuple[bytes, int]:
+    """Return a quoted word of bash, and where it ends."""
+    if text[at : at + 1] == b'"':
+        plain = _DOUBLE.match(text, at)
+        if plain is None:
+            return b"", len(text)
+        return re.sub(rb"\\([$`\"\\\\])", rb"\1", plain[1]), plain.end()
+    quoted = _ANSI.match(text, at)
+    if quoted is None:
+        return b"", len(text)
+    return _ESCAPE.sub(_unescape, quoted[1]), quoted.end()
+
+
+def _unescape(found: re.Match[bytes]) -> bytes:
+    escape = found[1]
+    if escape[:1] in b"01234567":
+        return bytes([int(escape, 8) & 255])
+    return _ESCAPES.get(escape, escape)
 
 
 def _quote(text: bytes) -> bytes:

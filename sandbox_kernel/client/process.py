@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import codecs
+import re
+import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from sandbox_kernel.client.port_wait import wait_request
-from sandbox_kernel.errors import ProcessNotFoundError
+from sandbox_kernel.errors import (
+    ProcessExitedBeforeLogError,
+    ProcessNotFoundError,
+    ProcessWaitTimeoutError,
+)
 from sandbox_kernel.wire.operations import (
     OutputEnd,
     OutputEvent,
@@ -26,8 +35,10 @@ if TYPE_CHECKING:
     from sandbox_kernel.wire.port_operations import PortReady
     from sandbox_kernel.wire.record import Record
 
-__all__ = ["ExecResult", "Process", "ProcessExit", "ProcessOutput"]
+__all__ = ["ExecResult", "LogMatch", "Process", "ProcessExit", "ProcessLogs", "ProcessOutput"]
 
+_MAX_OUTPUT = 256 << 20
+_MATCH_SPAN = 1 << 16
 _SIGKILL = 9
 _SIGTERM = 15
 
@@ -42,13 +53,19 @@ class ExecResult:
     A code other than 0 is no error of `Sandbox.exec`; look at `success` or `exit_code`.
     """
 
+    command: str
+    """The text that was run; of a list of words the text that a shell would take for it."""
     argv: list[str]
+    """The words; empty where it was a text."""
+    session: str | None = None
+    """The session whose shell ran it."""
     exit_code: int
     """The code, or 128 plus the signal that ended it."""
     stdout: bytes = field(repr=False)
     stderr: bytes = field(repr=False)
     signal: int | None = None
-    """The signal that ended it, if one did."""
+    """The signal that ended it, if one did; None for a text that ran in a session, whose shell
+    tells only the code."""
     duration: float
     """Seconds from start to end."""
     reason: str | None = None
@@ -88,6 +105,14 @@ class ProcessOutput:
     """Pass it as `since` to go on after these bytes."""
     timestamp: float
     """When they were read, in seconds since the epoch."""
+    text: str = ""
+    """The bytes as UTF-8 text: a character that is cut between two events is whole in the later
+    one, and what is no UTF-8 becomes U+FFFD."""
+
+    @property
+    def type(self) -> str:
+        """What kind of event it is: the stream's name."""
+        return self.stream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +129,11 @@ class ProcessExit:
     """Seconds from start to end."""
 
     @property
+    def type(self) -> str:
+        """What kind of event it is: ``exit``."""
+        return "exit"
+
+    @property
     def success(self) -> bool:
         """Whether the code is 0."""
         return self.exit_code == 0
@@ -112,6 +142,116 @@ class ProcessExit:
     def timed_out(self) -> bool:
         """Whether a time limit ended it."""
         return self.reason == "timeout"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessLogs:
+    """What a process has written so far, as bytes."""
+
+    stdout: bytes = field(repr=False)
+    stderr: bytes = field(repr=False)
+    cursor: str | None
+    """Pass it as `since` to `Process.output` to go on; None if nothing was written."""
+    truncated: bool = False
+    """Whether more was written than `max_output`; the rest is not here."""
+
+    @property
+    def stdout_text(self) -> str:
+        """`stdout` as UTF-8 text; what is no UTF-8 becomes U+FFFD."""
+        return self.stdout.decode(errors="replace")
+
+    @property
+    def stderr_text(self) -> str:
+        """`stderr` as UTF-8 text; what is no UTF-8 becomes U+FFFD."""
+        return self.stderr.decode(errors="replace")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogMatch:
+    """Where a pattern was found in what a process wrote."""
+
+    stream: str
+    """``stdout`` or ``stderr``."""
+    match: re.Match[str] | re.Match[bytes]
+    """What was found; of text patterns in the text, of bytes patterns in the bytes."""
+    line: str
+    """The line it was found in, as far as it was written then; its first, if there are several."""
+    cursor: str
+    """After the bytes that completed it; pass it as `since` to `Process.output` to go on."""
+    timestamp: float
+    """When these were read, in seconds since the epoch."""
+
+
+class TextOf:
+    """Decodes both streams of a process, whose characters may be cut anywhere."""
+
+    def __init__(self) -> None:
+        self._decoders: dict[str, codecs.IncrementalDecoder] = {}
+        self._last: dict[str, OutputEvent] = {}
+
+    def output(self, event: OutputEvent) -> ProcessOutput:
+        """Return an event with its text."""
+        decoder = self._decoders.get(event.stream)
+        if decoder is None:
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            self._decoders[event.stream] = decoder
+        self._last[event.stream] = event
+        return ProcessOutput(
+            stream=event.stream,
+            data=event.data,
+            cursor=event.cursor,
+            timestamp=event.timestamp,
+            text=decoder.decode(event.data),
+        )
+
+    def rest(self) -> list[ProcessOutput]:
+        """Return events without bytes for characters that were never completed."""
+        left = [
+            (stream, decoder.decode(b"", final=True)) for stream, decoder in self._decoders.items()
+        ]
+        return [
+            ProcessOutput(
+                stream=stream,
+                data=b"",
+                cursor=self._last[stream].cursor,
+                timestamp=self._last[stream].timestamp,
+                text=text,
+            )
+            for stream, text in left
+            if text
+        ]
+
+
+class _Search:
+    """Looks for a pattern in one stream whose pieces may be cut anywhere."""
+
+    def __init__(self, pattern: re.Pattern[str] | re.Pattern[bytes]) -> None:
+        self._pattern = pattern
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._bytes = b""
+        self._text = ""
+
+    def add(self, data: bytes) -> tuple[re.Match[str] | re.Match[bytes], str] | None:
+        """Return the first match with its line, once there is one."""
+        found: re.Match[str] | re.Match[bytes] | None
+        if isinstance(self._pattern.pattern, str):
+            text = self._text = self._text[-_MATCH_SPAN:] + self._decoder.decode(data)
+            found = self._pattern.search(text)
+            if found is None:
+                return None
+            return found, _line_at(text, found.start())
+        held = self._bytes = self._bytes[-_MATCH_SPAN:] + data
+        found = self._pattern.search(held)
+        if found is None:
+            return None
+        line = _line_at(held.decode("latin-1"), found.start())
+        return found, line.encode("latin-1").decode(errors="replace")
+
+
+def _line_at(text: str, at: int) -> str:
+    begin = text.rfind("\n", 0, at) + 1
+    end = text.find("\n", at)
+    return text[begin : end if end >= 0 else None].removesuffix("\r")
 
 
 class ProcessDoor:
@@ -157,6 +297,19 @@ class Process:
         return list(self._info.argv)
 
     @property
+    def command(self) -> str:
+        """The text that a shell runs; of a list of words the text that a shell would take for it.
+
+        Very long ones are cut.
+        """
+        return self._info.command or shlex.join(self._info.argv)
+
+    @property
+    def session(self) -> str | None:
+        """The session in whose shell it runs."""
+        return self._info.session
+
+    @property
     def cwd(self) -> str:
         """The folder it was started in."""
         return self._info.cwd
@@ -165,7 +318,7 @@ class Process:
     def status(self) -> str:
         """As of the last answer: ``running``, ``completed``, ``failed`` or ``killed``.
 
-        `refresh` asks again.
+        A command that waits for its turn in a session is ``starting``.  `refresh` asks again.
         """
         return self._info.status
 
@@ -207,21 +360,108 @@ class Process:
             `since` is no cursor of this process.
         """
         request = OutputRequest(process_id=self.id, since=since, replay=replay, follow=follow)
+        text = TextOf()
         async with self._door.stream("process.output", request, self._info) as events:
             async for event in events:
                 assert isinstance(event, OutputEvent)  # noqa: S101  as the table declares
-                yield ProcessOutput(
-                    stream=event.stream,
-                    data=event.data,
-                    cursor=event.cursor,
-                    timestamp=event.timestamp,
-                )
+                yield text.output(event)
             end = events.end
         assert isinstance(end, OutputEnd)  # noqa: S101  as the table declares
         self._info = end.info
         ended = _exit(end.info)
         if ended is not None:
+            for each in text.rest():
+                yield each
             yield ended
+
+    async def logs(self, *, max_output: int = _MAX_OUTPUT) -> ProcessLogs:
+        """Return what it has written so far, without waiting for more.
+
+        Parameters
+        ----------
+        max_output : int
+            Bytes to collect.
+        """
+        chunks: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        cursor, room, truncated = None, max_output, False
+        async with aclosing(self.output()) as events:
+            async for event in events:
+                if isinstance(event, ProcessExit):
+                    break
+                if len(event.data) > room:
+                    truncated = True
+                    break
+                room -= len(event.data)
+                cursor = event.cursor
+                chunks["stderr" if event.stream == "stderr" else "stdout"].append(event.data)
+        return ProcessLogs(
+            stdout=b"".join(chunks["stdout"]),
+            stderr=b"".join(chunks["stderr"]),
+            cursor=cursor,
+            truncated=truncated,
+        )
+
+    async def wait_for_log(
+        self,
+        pattern: str | bytes | re.Pattern[str] | re.Pattern[bytes],
+        *,
+        stream: str | None = None,
+        since: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  its own error tells more
+    ) -> LogMatch:
+        """Wait until the process has written something, and return where.
+
+        What it has written before counts, too.  Pieces and characters may be cut anywhere.
+
+        Parameters
+        ----------
+        pattern : str, bytes or re.Pattern
+            Text or bytes to find as they are, or a regular expression, of which a match spans
+            65536 characters at most.
+        stream : str, optional
+            ``stdout`` or ``stderr``; by default both, each for itself.
+        since : str, optional
+            A cursor; look only at what was written after it.
+        timeout : float, optional
+            Seconds; ends the waiting only, the process runs on.
+
+        Raises
+        ------
+        ProcessExitedBeforeLogError
+            It ended without having written that.
+        ProcessWaitTimeoutError
+            The time passed first.
+        InvalidProcessCursorError
+            `since` is no cursor of this process.
+        """
+        wanted = _compiled(pattern)
+        searches: dict[str, _Search] = {}
+        try:
+            async with (
+                asyncio.timeout(timeout),
+                aclosing(self.output(since=since, follow=True)) as events,
+            ):
+                async for event in events:
+                    if isinstance(event, ProcessExit) or stream not in (None, event.stream):
+                        continue
+                    search = searches.setdefault(event.stream, _Search(wanted))
+                    found = search.add(event.data)
+                    if found is not None:
+                        return LogMatch(
+                            stream=event.stream,
+                            match=found[0],
+                            line=found[1],
+                            cursor=event.cursor,
+                            timestamp=event.timestamp,
+                        )
+        except TimeoutError:
+            raise ProcessWaitTimeoutError(self.id, timeout or 0.0) from None
+        shown = wanted.pattern
+        raise ProcessExitedBeforeLogError(
+            self.id,
+            shown if isinstance(shown, str) else shown.decode(errors="backslashreplace"),
+            0 if self.exit is None else self.exit.exit_code,
+        )
 
     async def write_stdin(self, data: bytes | str, *, close: bool = False) -> None:
         """Write to the process; returns when all is in its pipe.
@@ -262,9 +502,9 @@ class Process:
         """Send SIGTERM to the process's whole group."""
         await self.send_signal(_SIGTERM)
 
-    async def kill(self) -> None:
-        """Send SIGKILL to the process's whole group."""
-        await self.send_signal(_SIGKILL)
+    async def kill(self, signal: int = _SIGKILL) -> None:
+        """Send a signal, 1 to 64, to the process's whole group; returns when it is delivered."""
+        await self.send_signal(signal)
 
     async def wait_for_exit(
         self,
@@ -321,6 +561,17 @@ class Process:
 
     async def _call(self, operation: str, request: Record) -> ProcessInfo:
         return cast("ProcessInfo", await self._door.call(operation, request, self._info))
+
+
+def _compiled(
+    pattern: str | bytes | re.Pattern[str] | re.Pattern[bytes],
+) -> re.Pattern[str] | re.Pattern[bytes]:
+    """Return a pattern as a regular expression."""
+    if isinstance(pattern, str):
+        return re.compile(re.escape(pattern))
+    if isinstance(pattern, bytes):
+        return re.compile(re.escape(pattern))
+    return pattern
 
 
 def _exit(info: ProcessInfo) -> ProcessExit | None:

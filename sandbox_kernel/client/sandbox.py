@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import time
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterable,
     AsyncIterator,
     Awaitable,
     Callable,
     Mapping,
     Sequence,
 )
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast
 
+from sandbox_kernel.client.commands import CommandInput, Commands
 from sandbox_kernel.client.git import GitOperations
 from sandbox_kernel.client.options import SandboxOptions, spec_changes
 from sandbox_kernel.client.ports import PortOperations
-from sandbox_kernel.client.process import ExecResult, Process, ProcessDoor, ProcessExit
+from sandbox_kernel.client.process import (
+    ExecResult,
+    Process,
+    ProcessDoor,
+    ProcessExit,
+    ProcessOutput,
+)
+from sandbox_kernel.client.session import Session
 from sandbox_kernel.client.terminal import Terminal, TerminalDoor
 from sandbox_kernel.client.terminal_protocol import Acknowledged, Dialect, Stable
 from sandbox_kernel.client.terminal_socket import refused, serve, socket_of
 from sandbox_kernel.errors import (
-    CommandTimeoutError,
     ContainerUnavailableError,
     InvalidCommandError,
     InvalidTerminalCursorError,
     OperationInterruptedError,
     ProcessNotFoundError,
     SandboxError,
+    SessionNotFoundError,
     StaleProcessHandleError,
     StaleTerminalHandleError,
-    StdinClosedError,
     TerminalNotFoundError,
     TransportError,
     UnauthorizedError,
@@ -50,18 +55,23 @@ from sandbox_kernel.transports.choice import AnyTransport, chosen_transport, mak
 from sandbox_kernel.wire.operations import (
     CreateTerminalRequest,
     Empty,
-    ExecRequest,
     Health,
-    OutputEvent,
+    KillAllRequest,
+    KillAllResult,
     ProcessInfo,
     ProcessList,
     ProcessRequest,
-    StartProcessRequest,
     TerminalInfo,
     TerminalList,
     TerminalRequest,
 )
-from sandbox_kernel.wire.operations import ExecResult as WireExecResult
+from sandbox_kernel.wire.session_operations import (
+    CreateSessionRequest,
+    SessionInfo,
+    SessionList,
+    SessionRequest,
+    SetEnvRequest,
+)
 from sandbox_kernel.wire.terminal import check_size, cursor_owner
 
 if TYPE_CHECKING:
@@ -86,13 +96,8 @@ _SILENCE = 5.0
 _BEGINNINGS = 3
 """How many incarnations in a row may end before they take an operation."""
 
+_DEFAULT_SESSION = "default"
 _MAX_OUTPUT = 256 << 20
-
-_INPUT_AT_ONCE = 8 << 20
-"""Input up to this size travels with the command; more of it follows in pieces."""
-
-_KEPT_IN_ERROR = 64 << 10
-
 _TERMINAL_BUFFER = 1 << 20
 
 
@@ -102,6 +107,8 @@ def get_sandbox(
     manager: Manager | None = None,
     normalize_id: bool = False,
     transport: str | None = None,
+    enable_default_session: bool = True,
+    command_timeout: float | None = None,
     **options: Unpack[SandboxOptions],
 ) -> Sandbox:
     """Return a handle on the sandbox of this id; starts nothing.
@@ -120,6 +127,11 @@ def get_sandbox(
     transport : str, optional
         ``rpc``, ``http`` or ``websocket`` (deprecated): what carries this handle's operations.  By
         default what the environment variable ``SANDBOX_TRANSPORT`` says, else ``rpc``.
+    enable_default_session : bool
+        Whether texts given to this handle share one shell; else each has a shell of its own.
+    command_timeout : float, optional
+        Seconds for commands of `Sandbox.exec` for which neither they nor their session have a
+        limit; by default the setting's.
     **options
         What shall differ from the settings, see `SandboxOptions`; used when the sandbox starts.
         ``sleep_after`` and ``keep_alive`` reach one that runs too.
@@ -134,6 +146,8 @@ def get_sandbox(
         manager=manager if manager is not None else _default_manager(),
         options=options,
         transport=transport,
+        enable_default_session=enable_default_session,
+        command_timeout=command_timeout,
     )
 
 
@@ -167,6 +181,8 @@ class Sandbox(GitOperations, PortOperations):
         manager: Manager,
         options: SandboxOptions | None = None,
         transport: str | None = None,
+        enable_default_session: bool = True,
+        command_timeout: float | None = None,
     ) -> None:
         self._id = sandbox_id
         self._transport_name = chosen_transport(transport)
@@ -176,6 +192,10 @@ class Sandbox(GitOperations, PortOperations):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connecting: asyncio.Lock | None = None
         self._notices: list[str] = []
+        self._command_timeout = command_timeout
+        if command_timeout is None:
+            self._command_timeout = manager.settings.command_timeout
+        self._session_id = _DEFAULT_SESSION if enable_default_session else None
 
     def __repr__(self) -> str:
         return f"<Sandbox {self._id}>"
@@ -233,34 +253,49 @@ class Sandbox(GitOperations, PortOperations):
 
     # --- commands ---
 
+    @property
+    def _commands(self) -> Commands:
+        # Not kept: a handle that is dropped shall go at once, and with it its connection.
+        return Commands(
+            self,
+            session=self._session_id,
+            is_whole=False,
+            fallback_timeout=self._command_timeout,
+        )
+
     async def exec(
         self,
-        argv: Sequence[str],
+        command: str | Sequence[str],
         *,
         cwd: str | None = None,
         env: Mapping[str, str | None] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  travels to the runtime
-        stdin: bytes | str | AsyncIterable[bytes] | None = None,
+        stdin: CommandInput | None = None,
         merge_stderr: bool = False,
         max_output: int = _MAX_OUTPUT,
         on_output: Callable[[str, bytes], object] | None = None,
     ) -> ExecResult:
         """Run a command to its end and return what it wrote.
 
-        There is no shell; ask for one with ``["bash", "-c", "..."]``.  Returns when the command
-        itself has ended; what it left in the background goes on.  Cancelling kills the command
-        with its process group.
+        A text runs in the shell of the default session, which keeps what it changes (folder,
+        variables, functions, aliases, background jobs) for the next one; one text runs at a time.
+        A list of words runs at once, beside all others, and no shell looks at it.
+
+        Returns when the command itself has ended; what it left in the background goes on.
+        Cancelling ends the command with all it has started, and keeps the session.
 
         Parameters
         ----------
-        argv : sequence of str
-            Program and arguments.
+        command : str or sequence of str
+            A text for the shell, or program and arguments.
         cwd : str, optional
-            Folder to run in; by default the notebook's folder, or ``/workspace``.
+            Folder for this command; by default the session's, or of a list of words the notebook's
+            folder or ``/workspace``.
         env : mapping, optional
-            Laid over the sandbox's environment; None unsets a name.
+            Laid over the environment for this command; None unsets a name.
         timeout : float, optional
-            Seconds after which the process group is killed.
+            Seconds after which the command is ended with all it has started; by default the
+            session's limit, or the setting's.  ``math.inf`` for none at all.
         stdin : bytes, str or asynchronous iterable of bytes, optional
             Its whole input; text is sent as UTF-8.  By default it reads end of file at once.  An
             iterable is given up when the command ends before it.
@@ -277,51 +312,64 @@ class Sandbox(GitOperations, PortOperations):
         CommandTimeoutError
             The time limit passed; its ``context`` holds the beginning of what was written.
         CommandNotFoundError, CommandPermissionDeniedError, InvalidCommandError
-            The command cannot be run.
+            The command cannot be run.  (A shell tells this by the codes 127 and 126 instead.)
         InvalidProcessCwdError, InvalidProcessEnvironmentError
             The folder or a name in `env` cannot be used.
+        SessionTerminatedError
+            The text ended the shell (``exit``), or it has ended since; the next one gets a new one.
+        SessionBusyError
+            The text was not started: too many wait, or its time limit passed before its turn.
         OperationInterruptedError
             The sandbox ended, or the connection broke, while the command ran.
         """
-        words = _argv(argv)
-        collected = _Collected(max_output, on_output)
-        if isinstance(stdin, str):
-            stdin = stdin.encode()
-        if stdin is None or (isinstance(stdin, bytes) and len(stdin) <= _INPUT_AT_ONCE):
-            request = ExecRequest(
-                argv=words,
-                cwd=cwd,
-                env=dict(env or {}),
-                timeout=timeout,
-                merge_stderr=merge_stderr,
-                stdin=stdin,
-            )
-            end = await self._taken(functools.partial(_executed, request, collected))
-            reason = "timeout" if end.timed_out else end.reason
-            return collected.result(
-                words,
-                timeout,
-                exit_code=end.exit_code,
-                signal=end.signal,
-                duration=end.duration,
-                reason=reason,
-            )
-        process = await self.start_process(
-            words, cwd=cwd, env=env, timeout=timeout, stdin=True, merge_stderr=merge_stderr
+        return await self._commands.run(
+            command,
+            cwd=cwd,
+            env=env,
+            timeout=timeout,
+            stdin=stdin,
+            merge_stderr=merge_stderr,
+            max_output=max_output,
+            on_output=on_output,
         )
-        ended = await _fed(process, stdin, collected)
-        return collected.result(
-            words,
-            timeout,
-            exit_code=ended.exit_code,
-            signal=ended.signal,
-            duration=ended.duration,
-            reason=ended.reason,
+
+    def exec_stream(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,
+        stdin: bytes | str | None = None,
+        merge_stderr: bool = False,
+    ) -> AsyncGenerator[ProcessOutput | ProcessExit, None]:
+        """Run a command and iterate over what it writes, from the first byte on.
+
+        Leaving the iteration early ends the command; ``aclose`` the iterator to have that done by
+        then.  A consumer that stops taking loses nothing: in the end the command waits.
+
+        Parameters
+        ----------
+        command, cwd, env, timeout, stdin, merge_stderr
+            As for `exec`.
+
+        Yields
+        ------
+        ProcessOutput or ProcessExit
+            The exit comes last, once, also after a time limit (`ProcessExit.timed_out`).
+
+        Raises
+        ------
+        SandboxError
+            As for `exec`, but for `CommandTimeoutError`.
+        """
+        return self._commands.events(
+            command, cwd=cwd, env=env, timeout=timeout, stdin=stdin, merge_stderr=merge_stderr
         )
 
     async def start_process(
         self,
-        argv: Sequence[str],
+        command: str | Sequence[str],
         *,
         cwd: str | None = None,
         env: Mapping[str, str | None] | None = None,
@@ -332,10 +380,15 @@ class Sandbox(GitOperations, PortOperations):
     ) -> Process:
         """Start a command that goes on by itself, and return a handle on it.
 
+        A text gets a shell of its own, in folder and environment of the default session; it holds
+        up no session, and outlives it.
+
         Parameters
         ----------
-        argv, cwd, env, timeout, merge_stderr
+        command, cwd, env, merge_stderr
             As for `exec`.
+        timeout : float, optional
+            Seconds after which it is killed with its process group; none by default.
         stdin : bool
             Whether `Process.write_stdin` will be used; else it reads end of file at once.
         process_id : str, optional
@@ -346,17 +399,15 @@ class Sandbox(GitOperations, PortOperations):
         CommandNotFoundError, CommandPermissionDeniedError, InvalidCommandError
             The command cannot be run.
         """
-        request = StartProcessRequest(
-            argv=_argv(argv),
+        return await self._commands.start(
+            command,
             cwd=cwd,
-            env=dict(env or {}),
+            env=env,
             timeout=timeout,
             stdin=stdin,
             merge_stderr=merge_stderr,
             process_id=process_id,
         )
-        started = await self._taken(lambda transport: transport.call("process.start", request))
-        return self._process(cast("ProcessInfo", started))
 
     async def get_process(self, process_id: str) -> Process | None:
         """Return a handle on a process, or None if this container knows none.  Starts nothing."""
@@ -374,6 +425,104 @@ class Sandbox(GitOperations, PortOperations):
         if listed is None:
             return []
         return [self._process(info) for info in cast("ProcessList", listed).processes]
+
+    async def kill_all_processes(self, *, grace: float = 1.0) -> int:
+        """End every process that `start_process` started, and return how many there were.
+
+        Starts nothing.
+
+        Parameters
+        ----------
+        grace : float
+            Seconds between SIGTERM and SIGKILL.
+        """
+        answer = await self._asked("process.kill_all", KillAllRequest(grace=grace))
+        return 0 if answer is None else cast("KillAllResult", answer).count
+
+    # --- sessions ---
+
+    async def create_session(
+        self,
+        session_id: str | None = None,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        command_timeout: float | None = None,
+    ) -> Session:
+        """Make a session: a shell that keeps its state, beside those of other sessions.
+
+        It lives as long as the sandbox's container; its shell starts with its first command.
+
+        Parameters
+        ----------
+        session_id : str, optional
+            A name to find it by; by default one is made.
+        cwd : str, optional
+            Where its shell begins.
+        env : mapping, optional
+            Laid over the sandbox's environment; None unsets a name.
+        command_timeout : float, optional
+            Seconds for commands that bring no limit of their own.
+
+        Raises
+        ------
+        SessionAlreadyExistsError
+            One of this id lives.
+        InvalidProcessCwdError, InvalidProcessEnvironmentError
+            The folder or a name in `env` cannot be used.
+        """
+        request = CreateSessionRequest(
+            session_id=session_id, cwd=cwd, env=dict(env or {}), command_timeout=command_timeout
+        )
+        made = await self._taken(lambda transport: transport.call("session.create", request))
+        return self._session(cast("SessionInfo", made))
+
+    async def get_session(self, session_id: str) -> Session | None:
+        """Return a handle on a session, or None if this container knows none.  Starts nothing."""
+        try:
+            info = await self._asked("session.get", SessionRequest(session_id=session_id))
+        except SessionNotFoundError:
+            return None
+        return None if info is None else self._session(cast("SessionInfo", info))
+
+    async def list_sessions(self) -> list[Session]:
+        """Return the sessions of the present container, oldest first.  Starts nothing."""
+        listed = await self._asked("session.list", Empty())
+        if listed is None:
+            return []
+        return [self._session(info) for info in cast("SessionList", listed).sessions]
+
+    async def delete_session(self, session_id: str) -> None:
+        """End a session with all that was started in its shell.  Starts nothing.
+
+        What runs or waits in it fails with `SessionDestroyedError`.  Processes of `start_process`
+        and terminals go on.  The default session is made anew when it is used again.
+
+        Raises
+        ------
+        SessionNotFoundError
+            There is none of this id.
+        """
+        answer = await self._asked("session.delete", SessionRequest(session_id=session_id))
+        if answer is None:
+            raise SessionNotFoundError(session_id)
+
+    async def set_env(self, env: Mapping[str, str | None]) -> None:
+        """Set variables for all that is started from now on, and in the default session.
+
+        All are set or none; None unsets a name.  It holds until the sandbox stops; the option `env`
+        of `get_sandbox` holds for ever.
+
+        Raises
+        ------
+        InvalidProcessEnvironmentError
+            One of them cannot be set.
+        """
+        request = SetEnvRequest(env=dict(env))
+        await self._taken(lambda transport: transport.call("session.set_env", request))
+
+    def _session(self, info: SessionInfo) -> Session:
+        return Session(self, info)
 
     # --- terminals ---
 
@@ -787,122 +936,6 @@ class Sandbox(GitOperations, PortOperations):
                 yield events
         except ContainerUnavailableError as error:
             raise stale from error
-
-
-class _Collected:
-    """What a command writes, up to a limit."""
-
-    def __init__(self, room: int, on_output: Callable[[str, bytes], object] | None) -> None:
-        self._room = room
-        self._on_output = on_output
-        self._chunks: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
-        self._truncated = False
-
-    def add(self, stream: str, data: bytes) -> None:
-        if self._on_output is not None:
-            self._on_output(stream, data)
-        if len(data) > self._room:
-            data, self._truncated = data[: self._room], True
-        self._room -= len(data)
-        self._chunks["stderr" if stream == "stderr" else "stdout"].append(data)
-
-    def result(
-        self,
-        argv: list[str],
-        timeout: float | None,
-        *,
-        exit_code: int,
-        signal: int | None,
-        duration: float,
-        reason: str | None,
-    ) -> ExecResult:
-        stdout, stderr = b"".join(self._chunks["stdout"]), b"".join(self._chunks["stderr"])
-        if reason == "timeout":
-            raise CommandTimeoutError(
-                argv[0],
-                timeout or 0.0,
-                stdout[:_KEPT_IN_ERROR].decode(errors="replace"),
-                stderr[:_KEPT_IN_ERROR].decode(errors="replace"),
-            )
-        return ExecResult(
-            argv=argv,
-            exit_code=exit_code,
-            stdout=stdout,
-            stderr=stderr,
-            signal=signal,
-            duration=duration,
-            reason=reason,
-            truncated=self._truncated,
-        )
-
-
-async def _executed(
-    request: ExecRequest, collected: _Collected, transport: AnyTransport
-) -> WireExecResult:
-    async with transport.stream("exec", request) as events:
-        async for event in events:
-            assert isinstance(event, OutputEvent)  # noqa: S101  as the table declares
-            collected.add(event.stream, event.data)
-        end = events.end
-    assert isinstance(end, WireExecResult)  # noqa: S101  as the table declares
-    return end
-
-
-async def _fed(
-    process: Process, stdin: bytes | AsyncIterable[bytes], collected: _Collected
-) -> ProcessExit:
-    """Write to a process while collecting what it writes, until it has ended."""
-    broken: list[Exception] = []
-    feeding = asyncio.create_task(_feed(process, stdin, broken))
-    try:
-        ended = None
-        async with aclosing(process.output(follow=True)) as events:
-            async for event in events:
-                if isinstance(event, ProcessExit):
-                    ended = event
-                else:
-                    collected.add(event.stream, event.data)
-        if broken:
-            # The command's end, which it brought about, may be seen before the task's.
-            raise broken[0]  # noqa: TRY301  leaving the command ended is what follows
-        if feeding.done():
-            feeding.result()
-        return ended or await process.wait_for_exit()
-    except BaseException:
-        # Shielded: giving up the waiting must not leave the command behind.
-        await asyncio.shield(_killed(process))
-        raise
-    finally:
-        feeding.cancel()
-        await asyncio.wait([feeding])
-
-
-async def _feed(
-    process: Process, stdin: bytes | AsyncIterable[bytes], broken: list[Exception]
-) -> None:
-    # A program may close its input before it has read all, or end; that is its right.
-    with contextlib.suppress(StdinClosedError, ProcessNotFoundError):
-        if isinstance(stdin, bytes):
-            await process.write_stdin(stdin, close=True)
-            return
-        try:
-            async for data in stdin:
-                await process.write_stdin(data)
-            await process.close_stdin()
-        except (StdinClosedError, asyncio.CancelledError):
-            raise
-        except Exception as error:  # noqa: BLE001  the caller gets it, whatever it is
-            # The caller's stream broke: what came of half an input is of no use.
-            broken.append(error)
-            await _killed(process)
-        finally:
-            if isinstance(stdin, AsyncGenerator):
-                await stdin.aclose()
-
-
-async def _killed(process: Process) -> None:
-    with contextlib.suppress(SandboxError):
-        await process.kill()
 
 
 def _argv(argv: Sequence[str]) -> list[str]:

@@ -83,6 +83,8 @@ class Settings:
     """Idle seconds until a sandbox sleeps; None never."""
     keep_alive: bool = False
     """Never sleep, whatever `sleep_after` says."""
+    command_timeout: float | None = None
+    """Seconds for commands of `Sandbox.exec` that have no limit of their own; None is no limit."""
     start_timeout: float = 120.0
     """Seconds to wait for another process that is starting or stopping the same sandbox."""
     bubblewrap: BubblewrapSettings = field(default_factory=BubblewrapSettings)

@@ -177,7 +177,7 @@ async def test_commands_that_cannot_run_have_classes(sandbox):
         await sandbox.exec(["no-such-cmd"])
     with pytest.raises(CommandPermissionDeniedError):
         await sandbox.exec(["/etc/hostname"])
-    for argv in ([], [""], ["a\0b"], "true"):
+    for argv in ([], [""], ["a\0b"], ""):
         with pytest.raises(InvalidCommandError):
             await sandbox.exec(argv)
     with pytest.raises(CommandNotFoundError):

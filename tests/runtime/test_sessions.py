@@ -210,6 +210,9 @@ STUCK = [
     "bash -c 'trap : INT TERM; sleep 1000 & wait; wait'",
     "cat <(sleep 1000)",
     "coproc sleep 1000; wait",
+    "while :; do sleep 0.01; done",
+    "while :; do /bin/true | /bin/true; done",
+    "while :; do (:); done",
 ]
 
 

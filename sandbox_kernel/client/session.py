@@ -1,0 +1,222 @@
+"""A session of a sandbox: a shell that keeps its state from one command to the next."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from sandbox_kernel.client.commands import MAX_OUTPUT, CommandInput, Commands
+from sandbox_kernel.errors import SessionNotFoundError
+from sandbox_kernel.wire.session_operations import SessionInfo, SessionRequest, SetEnvRequest
+
+if TYPE_CHECKING:
+    from sandbox_kernel.client.process import ExecResult, Process, ProcessExit, ProcessOutput
+    from sandbox_kernel.client.sandbox import Sandbox
+    from sandbox_kernel.client.terminal import Terminal
+    from sandbox_kernel.client.terminal_socket import Socket, WebSocketHandler
+
+__all__ = ["Session"]
+
+_MAX_OUTPUT = MAX_OUTPUT
+_TERMINAL_BUFFER = 1 << 20
+
+
+class Session:
+    """A handle on one session; made by `Sandbox.create_session` and its like.
+
+    The session lives as long as the sandbox's container.  Once that has ended, its commands raise
+    `SessionNotFoundError`.
+    """
+
+    def __init__(self, sandbox: Sandbox, info: SessionInfo) -> None:
+        self._sandbox = sandbox
+        self._info = info
+        self._commands = Commands(
+            sandbox,
+            session=info.session_id,
+            is_whole=True,
+            fallback_timeout=sandbox._command_timeout,  # noqa: SLF001  it is one thing with it
+        )
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id} {self.status}>"
+
+    @property
+    def id(self) -> str:
+        """Names the session within its sandbox."""
+        return self._info.session_id
+
+    @property
+    def status(self) -> str:
+        """As of the last answer: ``idle``, ``running``, or ``terminated``: its shell has ended.
+
+        `refresh` asks again.
+        """
+        return self._info.status
+
+    @property
+    def cwd(self) -> str:
+        """Where its shell was, as of the last answer, after its last command."""
+        return self._info.cwd
+
+    @property
+    def pid(self) -> int:
+        """The shell's process id as of the last answer; 0 while there is none."""
+        return self._info.pid
+
+    @property
+    def command_timeout(self) -> float | None:
+        """Seconds for commands that bring no limit of their own."""
+        return self._info.command_timeout
+
+    @property
+    def created_at(self) -> float:
+        """When it was made, in seconds since the epoch."""
+        return self._info.created_at
+
+    async def refresh(self) -> Session:
+        """Ask for the present state, and return this handle.  Starts nothing.
+
+        Raises
+        ------
+        SessionNotFoundError
+            It is gone.
+        """
+        request = SessionRequest(session_id=self.id)
+        info = await self._sandbox._asked("session.get", request)  # noqa: SLF001
+        if info is None:
+            raise SessionNotFoundError(self.id)
+        self._info = cast("SessionInfo", info)
+        return self
+
+    async def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  travels to the runtime
+        stdin: CommandInput | None = None,
+        merge_stderr: bool = False,
+        max_output: int = _MAX_OUTPUT,
+        on_output: Callable[[str, bytes], object] | None = None,
+    ) -> ExecResult:
+        """Run a command to its end, a text in this session's shell; see `Sandbox.exec`.
+
+        A list of words runs without a shell in the session's folder and environment, as they are
+        after its last command, and waits for none that runs.
+        """
+        return await self._commands.run(
+            command,
+            cwd=cwd,
+            env=env,
+            timeout=timeout,
+            stdin=stdin,
+            merge_stderr=merge_stderr,
+            max_output=max_output,
+            on_output=on_output,
+        )
+
+    def exec_stream(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,
+        stdin: bytes | str | None = None,
+        merge_stderr: bool = False,
+    ) -> AsyncGenerator[ProcessOutput | ProcessExit, None]:
+        """Run a command and iterate over what it writes; see `Sandbox.exec_stream`."""
+        return self._commands.events(
+            command, cwd=cwd, env=env, timeout=timeout, stdin=stdin, merge_stderr=merge_stderr
+        )
+
+    async def start_process(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  travels to the runtime
+        stdin: bool = False,
+        merge_stderr: bool = False,
+        process_id: str | None = None,
+    ) -> Process:
+        """Start a command that goes on by itself, in this session's folder and environment.
+
+        It holds up no command of the session, and outlives it; see `Sandbox.start_process`.
+        """
+        return await self._commands.start(
+            command,
+            cwd=cwd,
+            env=env,
+            timeout=timeout,
+            stdin=stdin,
+            merge_stderr=merge_stderr,
+            process_id=process_id,
+        )
+
+    async def create_terminal(
+        self,
+        argv: Sequence[str] | None = None,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        cols: int = 80,
+        rows: int = 24,
+        buffer_size: int = _TERMINAL_BUFFER,
+        terminal_id: str | None = None,
+    ) -> Terminal:
+        """Return the session's terminal, or start it in the session's folder and environment.
+
+        Waits for no command that runs; see `Sandbox.create_terminal`.
+        """
+        return await self._sandbox.create_terminal(
+            argv,
+            cwd=cwd,
+            env=env,
+            cols=cols,
+            rows=rows,
+            buffer_size=buffer_size,
+            terminal_id=terminal_id,
+            session_id=self.id,
+        )
+
+    async def terminal(
+        self,
+        handler: WebSocketHandler | Socket,
+        *,
+        cols: int = 80,
+        rows: int = 24,
+        cursor: str | None = None,
+        acknowledged: bool = False,
+        start: bool = True,
+    ) -> None:
+        """Connect a browser's WebSocket to the session's terminal; see `Sandbox.terminal`."""
+        await self._sandbox.terminal(
+            handler,
+            session_id=self.id,
+            cols=cols,
+            rows=rows,
+            cursor=cursor,
+            acknowledged=acknowledged,
+            start=start,
+        )
+
+    async def set_env(self, env: Mapping[str, str | None]) -> None:
+        """Set variables of the shell, when it has its turn: all or none; None unsets a name.
+
+        Raises
+        ------
+        InvalidProcessEnvironmentError
+            One of them cannot be set.
+        """
+        request = SetEnvRequest(session_id=self.id, env=dict(env))
+        await self._sandbox._taken(  # noqa: SLF001  it is one thing with it
+            lambda transport: transport.call("session.set_env", request)
+        )
+
+    async def delete(self) -> None:
+        """End it with all that was started in its shell; see `Sandbox.delete_session`."""
+        await self._sandbox.delete_session(self.id)
