@@ -90,7 +90,7 @@ class PortOperations(ABC):
     ) -> PortReady:
         """Wait until a program inside listens on a port, or answers there.
 
-        `Process.wait_for_port` ends with its process, too.
+        Starts the sandbox, as commands do.  `Process.wait_for_port` ends with its process, too.
 
         Parameters
         ----------
@@ -125,8 +125,8 @@ class PortOperations(ABC):
         """Connect to a program inside, as `asyncio.open_connection` does to others.
 
         Use it in ``async with``, which gives a reader and a writer.  Starts nothing.  At the end of
-        the block what was written is delivered, and the connection closed; after an error, or a
-        cancellation, it is closed at once.  An open connection keeps the sandbox awake.
+        the block what was written is delivered, for up to 30 s, and the connection closed; after an
+        error, or a cancellation, it is closed at once.  An open one keeps the sandbox awake.
 
         Parameters
         ----------

@@ -234,5 +234,7 @@ def _mark(secret: str) -> str:
     return hashlib.sha256(b"start " + secret.encode()).hexdigest()[:32]
 
 
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+def _digest(token: object) -> bytes:
+    # What is no text is like text that is wrong: no token is empty.
+    text = token if isinstance(token, str) else ""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

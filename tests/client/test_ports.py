@@ -132,6 +132,30 @@ async def test_a_conversation_with_a_program_inside(sandbox):
     assert back == data
 
 
+@pytest.mark.filterwarnings("ignore:.*websocket.*:DeprecationWarning")
+@pytest.mark.parametrize("transport", ["rpc", "http", "websocket"])
+async def test_every_transport_carries_connections(manager, transport):
+    """The same bytes, ends and errors, whatever carries the calls."""
+    data = os.urandom(1_000_000)
+    async with get_sandbox("demo", manager=manager, transport=transport) as sandbox:
+        await serve(sandbox, "echo")
+        with pytest.raises(ServiceNotRespondingError):
+            async with sandbox.connect_port(PORT + 1):
+                pass
+        exposed = await sandbox.expose_port(PORT)
+        async with sandbox.connect_exposed_port(PORT, exposed.token) as (reader, writer):
+            writer.write(data)
+            writer.write_eof()
+            assert await reader.read() == data
+        with pytest.raises(ProcessReadyTimeoutError):
+            await sandbox.wait_for_port(PORT + 1, timeout=0)
+        await sandbox.stop()
+        await sandbox.start()
+        with pytest.raises(StalePreviewUrlError):
+            async with sandbox.connect_exposed_port(PORT, exposed.token):
+                pass
+
+
 async def test_lines_and_parts_as_of_any_stream(sandbox):
     """The reader is asyncio's own."""
     await serve(sandbox, "echo")
