@@ -16,7 +16,7 @@ from typing import Any
 from sandbox_kernel.engines import incarnation
 from sandbox_kernel.engines.base import Found, Instance, Launch, Probe, StateLayout
 from sandbox_kernel.engines.settings import DockerSettings
-from sandbox_kernel.errors import EngineError
+from sandbox_kernel.errors import EngineError, SandboxError
 
 __all__ = ["DockerEngine", "DockerSettings"]
 
@@ -62,7 +62,7 @@ class DockerEngine:
                     runtime=self.settings.runtime,
                     python=self.settings.python,
                 )
-        except EngineError as error:
+        except SandboxError as error:
             cause = str(error.context.get("cause", error.message))
             return Probe(engine=_NAME, works=False, cause=cause, mend=error.hint, facts=facts)
         facts["reached by"] = "unix socket" if found.shares_sockets else "TCP"

@@ -32,7 +32,11 @@ from sandbox_kernel.engines.folders import host_folders
 from sandbox_kernel.engines.limits import unmet
 from sandbox_kernel.engines.notebook_folder import folder_to_show
 from sandbox_kernel.engines.settings import DockerSettings
-from sandbox_kernel.errors import EngineStartError, LimitNotEnforceableError
+from sandbox_kernel.errors import (
+    EngineStartError,
+    LimitNotEnforceableError,
+    SandboxConfigurationError,
+)
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -45,8 +49,20 @@ _USER = "1000:1000"
 
 
 def host_user(settings: DockerSettings) -> str:
-    """Return the user inside: as set, or ours, or an ordinary one where ours is root."""
+    """Return the user inside: as set, or ours, or an ordinary one where ours is root.
+
+    Raises
+    ------
+    SandboxConfigurationError
+        What is set is no pair of numbers.
+    """
     if settings.user:
+        if not all(each.isdecimal() for each in settings.user.split(":", 1)):
+            raise SandboxConfigurationError(
+                f"DockerEngine.user = {settings.user!r} is no pair of numbers.",
+                hint="Give it as 'UID:GID', such as '1000:1000'.",
+                context={"setting": "DockerEngine.user"},
+            )
         return settings.user
     return _USER if os.geteuid() == 0 else f"{os.geteuid()}:{os.getegid()}"
 
@@ -77,6 +93,13 @@ class Start:
 
     def run(self) -> Instance:
         """Start the sandbox, or leave nothing behind; see `DockerEngine.start`."""
+        for name, choices in (("door", ("auto", "tcp")), ("storage", ("auto", "volume"))):
+            if getattr(self.settings, name) not in choices:
+                raise SandboxConfigurationError(
+                    f"DockerEngine.{name} = {getattr(self.settings, name)!r} is unknown.",
+                    hint=f"There are: {', '.join(choices)}.",
+                    context={"setting": f"DockerEngine.{name}"},
+                )
         self._await_earlier_end()
         host = host_folders(
             (

@@ -347,6 +347,15 @@ def test_images_that_cannot_be_used(make: Callable[..., Box]) -> None:
     assert "Python 3.11 or later" in lacking.value.hint
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"user": "somebody"}, {"door": "window"}, {"storage": "attic"}], ids=str
+)
+def test_settings_that_mean_nothing(make: Callable[..., Box], wrong: dict[str, str]) -> None:
+    """Are named, and nothing is started."""
+    with pytest.raises(SandboxConfigurationError, match=f"DockerEngine.{next(iter(wrong))}"):
+        make(**wrong).start()
+
+
 # --- the door by TCP ------------------------------------------------------------------------------
 
 

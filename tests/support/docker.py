@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -13,6 +12,8 @@ import pytest
 
 from sandbox_kernel.engines import docker_daemon
 from sandbox_kernel.engines.docker import DockerEngine
+from sandbox_kernel.engines.docker_trial import find_image
+from sandbox_kernel.errors import EngineUnavailableError
 
 __all__ = ["BARE", "HOST", "IMAGE", "client", "docker_engine", "need_docker", "ours"]
 
@@ -26,18 +27,22 @@ BARE = "jupyter-sandbox-ci-bare"
 
 
 @functools.cache
-def _answers() -> bool:
-    if not HOST.startswith("unix://"):
-        return True
-    with socket.socket(socket.AF_UNIX) as client:
-        return client.connect_ex(HOST.removeprefix("unix://")) == 0
+def _lacking() -> str:
+    """Return what is missing, or an empty text."""
+    try:
+        with closing(docker_daemon.connect(HOST)) as connected:
+            for name in (IMAGE, BARE):
+                find_image(connected, HOST, name)
+    except EngineUnavailableError as error:
+        return f"{error.message} '.ci/dockerd start' and '.ci/dockerd images' help."
+    return ""
 
 
 def need_docker() -> None:
-    """Skip a test where no engine answers; in CI that is a failure."""
-    if _answers():
+    """Skip a test where no engine answers, or lacks the images; in CI that is a failure."""
+    reason = _lacking()
+    if not reason:
         return
-    reason = f"no Docker engine answers at {HOST}; '.ci/dockerd start' starts one"
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
