@@ -59,7 +59,13 @@ class PortWaits:
         self._timer: Timer | None = None
 
     def begin(self, request: WaitPortRequest, exchange: Exchange) -> None:
-        """Answer the exchange when the port is ready, or will not be."""
+        """Answer the exchange when the port is ready, or will not be.
+
+        Raises
+        ------
+        ProcessNotFoundError
+            There is no such process; the wait has ended.
+        """
         wait = _Wait(request, exchange, time.monotonic())
         self._waits.append(wait)
         exchange.on_cancel = lambda: self._fail(
@@ -68,9 +74,13 @@ class PortWaits:
         if request.timeout is not None:
             wait.timer = self._loop.call_at(wait.began + request.timeout, lambda: self._late(wait))
         if request.process_id is not None:
-            wait.forget_process = self._processes.when_exited(
-                request.process_id, lambda process: self._exited(wait, process)
-            )
+            try:
+                wait.forget_process = self._processes.when_exited(
+                    request.process_id, lambda process: self._exited(wait, process)
+                )
+            except BaseException:
+                self._forget(wait)
+                raise
         if wait in self._waits:
             self._look()
 

@@ -112,11 +112,7 @@ class Ports:
         self._usable(request.port)
         _check_wait(request)
         self._activity.hold(_waiting(request.port))
-        try:
-            self._waits.begin(request, exchange)
-        except BaseException:
-            self._wait_ended(request.port)
-            raise
+        self._waits.begin(request, exchange)
 
     def _wait_ended(self, port: int) -> None:
         self._activity.let_go(_waiting(port), time.monotonic())

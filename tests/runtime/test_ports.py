@@ -676,6 +676,20 @@ def test_a_wait_ends_with_its_process(client):
         client.call("port.wait", port=free_port(), process_id="no-such")
 
 
+def test_a_wait_that_fails_at_once_ends_no_other(runtime, client):
+    """One for an unknown process leaves another one at the same port as it is."""
+    port = free_port()
+    call = client.begin("port.wait", port=port)
+    assert client.event_within(call, 0.05) is None
+    with pytest.raises(ProcessNotFoundError):
+        client.call("port.wait", port=port, process_id="no-such")
+    assert client.event_within(call, 0.3) is None
+    assert busy(runtime) == [f"wait for port {port}"]
+    with socket.create_server(("127.0.0.1", port)):
+        assert client.finish(call).port == port
+    assert busy(runtime) == []
+
+
 def test_cancelled_waits_and_lost_clients_leave_nothing(runtime):
     """Neither a holder nor a descriptor."""
     with runtime.connect() as client:
