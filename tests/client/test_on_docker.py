@@ -45,7 +45,7 @@ async def test_commands_processes_and_terminals(manager):
 
         terminal = await sandbox.create_terminal(["sh", "-c", "stty size; tty"], cols=40, rows=5)
         data = b""
-        async with asyncio.timeout(20), contextlib.aclosing(terminal.output()) as output:
+        async with asyncio.timeout(20), contextlib.aclosing(terminal.output(follow=True)) as output:
             async for event in output:
                 data += event.data if isinstance(event, TerminalOutput) else b""
         assert data.split() == [b"5", b"40", b"/dev/pts/0"]
