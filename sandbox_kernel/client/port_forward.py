@@ -25,6 +25,8 @@ _READ_BYTES = 256 << 10
 _LOOPBACK = "127.0.0.1"
 _BACKLOG = 128
 _PAUSE = 0.1
+_LONGEST_BASE = 70
+"""Bytes of a folder's path that leave room for what is made in it: a socket's has 107 (unix(7))."""
 _AT_ONCE = struct.pack("ii", 1, 0)  # struct linger: on, for no time
 
 
@@ -113,8 +115,7 @@ class PortForward:
             self._port = int(listener.getsockname()[1])
             return listener
         # Only its owner enters a folder that mkdtemp makes.
-        base = os.environ.get("XDG_RUNTIME_DIR") or None
-        self._folder = tempfile.mkdtemp(prefix="sandbox-port-", dir=base)
+        self._folder = tempfile.mkdtemp(prefix="sandbox-port-", dir=_base_folder())
         listener = socket.socket(socket.AF_UNIX)
         try:
             listener.bind(str(self.path))
@@ -167,6 +168,15 @@ class PortForward:
             _reset(writer)
         finally:
             writer.transport.abort()
+
+
+def _base_folder() -> str:
+    """Return where a folder can be made whose sockets' paths are short enough to be used."""
+    for folder in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir()):
+        is_short = folder is not None and len(os.fsencode(folder)) <= _LONGEST_BASE
+        if folder and is_short and os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    return "/tmp"  # noqa: S108  the folder made there is private
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

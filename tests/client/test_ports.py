@@ -464,6 +464,17 @@ async def test_another_user_cannot_use_a_private_forward(sandbox):
         assert (await child.communicate())[0] == b"refused\n"
 
 
+@pytest.mark.parametrize("runtime_dir", ["x" * 90, "no-such-folder", ""])
+async def test_a_private_forward_finds_room(sandbox, monkeypatch, tmp_path, runtime_dir):
+    """Paths of sockets are short, and the folder named for them need not be there."""
+    if runtime_dir.startswith("x"):
+        (tmp_path / runtime_dir).mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / runtime_dir) if runtime_dir else "")
+    async with sandbox.forward_port(PORT, private=True) as forward:
+        assert len(str(forward.path)) <= 107
+        assert forward.path.is_socket()
+
+
 async def test_a_forward_to_nobody_refuses(sandbox):
     """Its callers see a connection that breaks; it goes on, and starts no sandbox."""
     async with sandbox.forward_port(PORT, private=True) as forward:
