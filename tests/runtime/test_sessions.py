@@ -12,6 +12,7 @@ import pytest
 
 from sandbox_kernel.errors import OperationInterruptedError, SessionTerminatedError
 from tests.support.runtime_child import Client, join
+from tests.support.small_disk import run_on_small_disk
 
 
 def wait_until(condition: Callable[[], bool], timeout: float = 10.0) -> None:
@@ -294,3 +295,33 @@ def test_what_a_command_leaves_behind_does_not_hold_its_result(client: Client) -
     assert out == (b"hi\n", b"", 0)
     assert time.monotonic() - begin < 2
     assert shell(client, "sleep 0.8; echo next; kill %1") == (b"next\n", b"", 0)
+
+
+_FULL = """
+import sys
+from pathlib import Path
+from tests.support.runtime_child import RuntimeChild, join
+
+folder = Path(sys.argv[1])
+runtime = RuntimeChild(folder)
+with runtime.connect() as client:
+    client.welcome()
+
+    def shell(command):
+        items, end = client.call("exec", command=command, session="default")
+        return join(items, "stdout").decode().strip(), end.exit_code
+
+    shell("A=kept; true & cd /")
+    print(shell(f"head -c 9000000 /dev/zero > {folder}/big; echo x >> {folder}/more")[1] != 0)
+    print(shell("echo $A"))
+    print(shell("sleep 9 & echo $A"))
+    print(shell(f"kill %2; rm {folder}/big; echo $A"))
+runtime.stop()
+"""
+
+
+def test_a_full_disk_keeps_no_text_from_running(tmp_path) -> None:
+    """So that a text can make room; the disk is the one where the runtime has its pipes."""
+    printed = run_on_small_disk(tmp_path, 2 << 20, _FULL, str(tmp_path))
+
+    assert printed.splitlines() == ["True", *["('kept', 0)"] * 3]
