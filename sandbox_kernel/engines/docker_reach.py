@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Reach"]
 
 _PATIENCE = 30.0
+_WELCOME_PATIENCE = 10.0
 _LOOK_AGAIN = 0.25
 _LOCK_PATIENCE = 0.5
 _DOOR_MEMORY = 64 << 20
@@ -167,7 +168,12 @@ class Reach:
             deadline = time.monotonic() + _PATIENCE
             while not attached.wait_for(b"taken\n", timeout=_LOOK_AGAIN):
                 if time.monotonic() > deadline or self._has_ended(container):
-                    raise self._ended_early(container)
+                    raise self._ended_early(container, runtime=plan.runtime)
+        endpoint = Endpoint(
+            sandbox_id=self.launch.sandbox_id, socket=reached, token=self.launch.token
+        )
+        if not _is_welcome(endpoint, has_ended=lambda: self._has_ended(container)):
+            raise self._ended_early(container, runtime=plan.runtime)
         return reached, {"container": container, "door": door}
 
     def _address(self) -> str:
@@ -224,13 +230,19 @@ class Reach:
         except daemon.NotThereError:
             return True
 
-    def _ended_early(self, container: str) -> EngineStartError:
+    def _ended_early(self, container: str, *, runtime: str | None = None) -> EngineStartError:
         """Return the error of a runtime that did not come up, with what its container said."""
         with contextlib.suppress(daemon.NotThereError, OSError), daemon.errors(self.host):
             said = self.client.logs(container, stdout=True, stderr=True, tail=20)
             with open(self.layout.log, "ab") as log:
                 log.write(said)
-        return self._failed("its runtime ended before it answered")
+        reason = "its runtime ended before it answered"
+        if runtime is not None:
+            reason += (
+                f"; DockerEngine.runtime {runtime!r} may be one that takes no sockets over, as"
+                " gVisor's is: a sandbox under it needs network = True"
+            )
+        return self._failed(reason)
 
     def _failed(self, reason: str) -> EngineStartError:
         return EngineStartError(
@@ -249,13 +261,13 @@ def _handed_over(config: Mapping[str, object]) -> dict[str, object]:
 
 def _is_welcome(endpoint: Endpoint, *, has_ended: Callable[[], bool]) -> bool:
     """Wait until the runtime greets a client: a published port takes connections before that."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _WELCOME_PATIENCE
     while time.monotonic() < deadline:
         with (
             contextlib.suppress(ContainerUnavailableError, OSError),
             connect(endpoint, timeout=_LOOK_AGAIN) as client,
         ):
-            client.settimeout(_PATIENCE)
+            client.settimeout(_WELCOME_PATIENCE)
             client.sendall(ClientConnection().hello(endpoint.token, "engine"))
             if client.recv(1):
                 return True
