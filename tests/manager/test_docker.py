@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.engines.base import SandboxSpec
+from sandbox_kernel.engines.base import SandboxSpec, StateLayout
 from sandbox_kernel.engines.docker import DockerEngine
+from sandbox_kernel.engines.docker_labels import data_label_of
 from sandbox_kernel.errors import EngineUnavailableError, StorageFullError
 from sandbox_kernel.manager.manager import Manager
 from sandbox_kernel.manager.settings import Settings
@@ -120,6 +121,11 @@ def test_a_registry_that_is_lost(data: Path) -> None:
         assert said(second, "lost", "cat /workspace/kept") == "kept"
         for name in ("lost", "other"):
             second.destroy(name)
+    label = data_label_of(StateLayout(data / "sandboxes" / "any"))
+    with client() as connected:
+        wanted = {"label": f"jupyter-sandbox.data={label}"}
+        assert connected.containers(all=True, filters=wanted) == []
+        assert not connected.volumes(filters=wanted)["Volumes"]
 
 
 # --- a daemon of one's own ------------------------------------------------------------------------
