@@ -95,6 +95,32 @@ def test_a_command_a_process_and_a_list(sandbox):
     assert sandbox.info().state == "running"
 
 
+def test_texts_sessions_and_streams(sandbox):
+    """A shell that remembers, beside others; events as they come; waits for what is written."""
+    sandbox.exec("A=1")
+    session = sandbox.create_session("work", cwd="/usr")
+    assert sandbox.exec("echo $A").stdout == b"1\n"
+    assert session.exec("pwd; echo ${A-unset}").stdout == b"/usr\nunset\n"
+    assert [each.id for each in sandbox.list_sessions()] == ["default", "work"]
+    events = list(session.exec_stream("echo a; exit_() { return 3; }; exit_"))
+    assert [event.type for event in events] == ["stdout", "exit"]
+    assert events[-1].exit_code == 3
+    for event in sandbox.exec_stream("echo a; sleep 100"):
+        assert event.data == b"a\n"
+        break
+    assert sandbox.exec("echo free").stdout == b"free\n"
+    process = session.start_process("pwd; sleep 100")
+    assert process.wait_for_log("usr", timeout=10).line == "/usr"
+    assert process.logs().stdout == b"/usr\n"
+    session.set_env({"B": "2"})
+    assert session.exec("echo $B").stdout == b"2\n"
+    sandbox.set_env({"C": "3"})
+    assert sandbox.exec(["printenv", "C"]).stdout == b"3\n"
+    assert sandbox.kill_all_processes() == 1
+    session.delete()
+    assert sandbox.get_session("work") is None
+
+
 def test_reading_may_stop_early(sandbox):
     """Leaving the loop over a process's output ends the reading and nothing else."""
     process = sandbox.start_process(["sh", "-c", "echo one; sleep 60"])

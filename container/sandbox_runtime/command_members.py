@@ -11,7 +11,13 @@ from __future__ import annotations
 import os
 import time
 
-__all__ = ["VARIABLE", "Moment", "direct_children", "find_members", "signal_members"]
+from sandbox_runtime.quick import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox_runtime.loop import Loop
+
+__all__ = ["VARIABLE", "Moment", "Strays", "direct_children", "find_members", "signal_members"]
 
 VARIABLE = "SANDBOX_SESSION"
 """Name of the variable that holds a session's id, in its shell and all that is started there."""
@@ -51,6 +57,8 @@ def find_members(
     ----------
     shell : int
         The shell's pid; 0 if that may be somebody else's by now, so that only names count.
+    session_id : str
+        The session's; empty for a process that has none, so that no names count.
     since, until : Moment, optional
         Only what a command has started that began and ended then, with all below it.
     """
@@ -75,7 +83,7 @@ def find_members(
                 after.add(pid)
             if shell and int(fields[_SESSION]) == shell:
                 members.add(pid)
-            elif pid in later:
+            elif session_id and pid in later:
                 with open(f"/proc/{name}/environ", "rb") as file:
                     if mark in file.read().split(b"\0"):
                         members.add(pid)
@@ -107,6 +115,45 @@ def direct_children(pid: int) -> list[int]:
             return [int(word) for word in file.read().split()]
     except (OSError, ValueError):
         return []
+
+
+class Strays:
+    """What descends from a process and is in another group than it; found before that one ends."""
+
+    def __init__(self, pid: int) -> None:
+        found = ((each, _start_of(each)) for each in find_members(pid, "") if _leaves(each, pid))
+        self._starts = {each: start for each, start in found if start is not None}
+
+    def end(self, loop: Loop, grace: float) -> None:
+        """Ask them to end, and kill those that are left after `grace` seconds."""
+        if not self._starts:
+            return
+        if grace > 0:
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)
+            loop.call_later(grace, lambda: self._signal(signal.SIGKILL))
+        else:
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        # A number may be somebody else's by now; the beginning tells.
+        left = [pid for pid, start in self._starts.items() if _start_of(pid) == start]
+        signal_members(left, number)
+
+
+def _start_of(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[_START])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _leaves(pid: int, group: int) -> bool:
+    try:
+        return os.getpgid(pid) != group
+    except OSError:
+        return False
 
 
 def signal_members(pids: list[int], number: int) -> None:

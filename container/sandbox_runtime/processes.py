@@ -467,10 +467,14 @@ class Process:
         self.end("timeout")
 
     def end(self, reason: str, grace: float = KILL_GRACE) -> None:
-        """End the whole process group."""
+        """End the whole process group, and what has left it but not its parents."""
         if self.running:
+            from sandbox_runtime.command_members import Strays  # noqa: PLC0415  few are ended
+
             self.reason = self.reason or reason
+            strays = Strays(self.pid)
             self.table.children.end_group(self.pid, grace)
+            strays.end(self.table.loop, grace)
 
     def send_signal(self, number: int, *, group: bool) -> None:
         """Signal the direct child, which has not been reaped, or its whole group."""

@@ -96,6 +96,13 @@ async def test_a_time_limit_holds_while_a_grandchild_has_the_pipe(sandbox):
         assert caught.value.context["stdout"] == "so far\n"
         await gone(sandbox, "6004")
         await gone(sandbox, "6005")
+    for command in (
+        ["sh", "-c", "setsid sleep 6009 & sleep 6010"],
+        "setsid sleep 6009 & sleep 6010",
+    ):
+        with pytest.raises(CommandTimeoutError):
+            await sandbox.exec(command, timeout=0.5)
+        await gone(sandbox, "6009")
 
 
 async def test_a_commands_limit_ends_it_and_a_waits_limit_does_not(sandbox):

@@ -372,3 +372,18 @@ async def test_logs_and_signals_of_a_process(sandbox):
     assert time.monotonic() - begin < 5
     assert [each.status for each in await sandbox.list_processes()].count("running") == 0
     assert await sandbox.kill_all_processes() == 0
+
+
+async def test_a_text_can_be_ended_as_a_process(sandbox):
+    """By whoever finds it in the list; its caller gets the result, the session goes on."""
+    await sandbox.exec("A=kept")
+    waiting = asyncio.create_task(sandbox.exec("echo begun; sleep 1000; echo no"))
+    await until(lambda: has_command(sandbox, "running"))
+    (process,) = [each for each in await sandbox.list_processes() if each.session == "default"]
+    assert process.command == "echo begun; sleep 1000; echo no"
+    await process.kill()
+    result = await asyncio.wait_for(waiting, 10)
+
+    assert result.exit_code > 128
+    assert result.reason == "killed"
+    assert (await sandbox.exec("echo $A")).stdout == b"kept\n"
