@@ -243,7 +243,8 @@ def _copy_bytes(source: int, target: int) -> Iterator[None]:
         write_all(target, data, position)
         position += len(data)
         left -= len(data)
-        yield
+        if left > 0:
+            yield
 
 
 def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
@@ -267,6 +268,9 @@ def copy(source: str, target: str) -> Iterator[None]:
     os.mkdir(target, 0o700)
     top, copied = os.open(source, _OPEN), os.open(target, _OPEN)
     finished: list[tuple[Folder, os.stat_result]] = [(Folder(), status)]
+    here: Folder | None = None
+    within = -1
+    pace = Pace()
     try:
         for found in walk(top, recursive=True, hidden=True):
             if found is None:
@@ -277,16 +281,19 @@ def copy(source: str, target: str) -> Iterator[None]:
                     errno.EACCES, os.strerror(errno.EACCES), os.path.join(source, found.path())
                 )
             folder, entry, fd = found
-            within = folder.open(copied)
-            try:
-                status = entry.stat(follow_symlinks=False)
-                if stat.S_ISDIR(status.st_mode):
-                    os.mkdir(entry.name, 0o700, dir_fd=within)
-                    finished.append((Folder(entry.name, folder), status))
-                else:
-                    yield from _copy_entry(entry.name, fd, entry.name, within, status)
-            finally:
-                os.close(within)
+            if folder is not here:
+                if within >= 0:
+                    os.close(within)
+                    within = -1
+                here, within = folder, folder.open(copied)
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode):
+                os.mkdir(entry.name, 0o700, dir_fd=within)
+                finished.append((Folder(entry.name, folder), status))
+            else:
+                yield from _copy_entry(entry.name, fd, entry.name, within, status)
+            if pace.is_up():
+                yield
         for made, status in reversed(finished):
             fd = made.open(copied)
             try:
@@ -295,6 +302,8 @@ def copy(source: str, target: str) -> Iterator[None]:
             finally:
                 os.close(fd)
     finally:
+        if within >= 0:
+            os.close(within)
         os.close(top)
         os.close(copied)
 
@@ -323,4 +332,3 @@ def _copy_entry(
             os.close(writing)
     finally:
         os.close(reading)
-    yield
