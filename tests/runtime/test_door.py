@@ -148,8 +148,9 @@ def test_an_unknown_operation_is_an_error_of_its_call(client: Client) -> None:
     "params",
     [
         [],
-        {},
         {"argv": "true"},
+        {"command": ["true"]},
+        {"command": "true", "argv": ["true"]},
         {"argv": [1]},
         {"argv": ["true"], "timeout": "1"},
         {"argv": ["true"], "env": []},
