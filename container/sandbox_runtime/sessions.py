@@ -328,6 +328,8 @@ class Session:
         if self._current is not job:
             return
         self._current = None
+        if self.table.processes.stopping and self.shell is not None:
+            self.shell.kill(signal.SIGHUP)
         if self.shell is not None and not isinstance(job, _Look):
             self.cwd = self.shell.cwd or self.cwd
             self._count += 1

@@ -394,7 +394,11 @@ class Shell:
             f'{report} T "$?"; \\builtin export -p >|{place}/env || [[ _ ]]; '
             f"done; }} <{place}/n{epoch}\n"
         )
-        os.write(self._script, line.encode("utf-8", "surrogateescape"))
+        try:  # noqa: SIM105  contextlib costs two milliseconds
+            os.write(self._script, line.encode("utf-8", "surrogateescape"))
+        except BrokenPipeError:
+            # It has ended meanwhile; its death will be told.
+            pass
 
     def _make_turns(self, epoch: int) -> None:
         path = f"{self._folder}/n{epoch}"

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
 
-from sandbox_kernel.errors import OperationInterruptedError, SessionTerminatedError
-from tests.support.runtime_child import Client, join
+import sandbox_runtime
+from sandbox_kernel.errors import (
+    CommandNotFoundError,
+    OperationInterruptedError,
+    ProcessAbortedError,
+    SessionTerminatedError,
+)
+from tests.support.runtime_child import Client, RuntimeChild, join
 from tests.support.small_disk import run_on_small_disk
 
 
@@ -325,3 +333,52 @@ def test_a_full_disk_keeps_no_text_from_running(tmp_path) -> None:
     printed = run_on_small_disk(tmp_path, 2 << 20, _FULL, str(tmp_path))
 
     assert printed.splitlines() == ["True", *["('kept', 0)"] * 3]
+
+
+@pytest.mark.parametrize(
+    "text", [None, "echo begun; sleep 1000; echo no", "sleep 1000 & echo begun"]
+)
+def test_a_stop_ends_shells_at_once(client: Client, runtime, text) -> None:
+    """Idle or busy, long before the grace is over; the caller hears why."""
+    shell(client, "trap 'echo bye' EXIT; sleep 1000 & :")
+    call = None
+    if text is not None:
+        call = client.begin("exec", command=text, session="default")
+        assert bytes(client.event_of(call).body) == b"begun\n"
+    begin = time.monotonic()
+    stop = client.begin("runtime.shutdown", grace=15.0)
+    if call is not None and "no" in text:
+        with pytest.raises(ProcessAbortedError):
+            client.finish(call)
+    client.finish(stop)
+
+    assert runtime.wait_exit() == 0
+    assert time.monotonic() - begin < 8
+    wait_until_gone("1000", 3)
+    assert not list(runtime.folder.glob("session-*"))
+
+
+def test_without_bash_sessions_say_so(tmp_path) -> None:
+    """By type; a text of its own goes to sh instead, and lists of words need neither."""
+    copy = tmp_path / "packages" / "sandbox_runtime"
+    shutil.copytree(Path(sandbox_runtime.__file__).parent, copy)
+    source = copy / "shell.py"
+    text = source.read_text()
+    assert '_PLACES = ("bash",' in text
+    source.write_text(text.replace('_PLACES = ("bash",', '_PLACES = ("no-bash",)\n_OTHERS = ("x",'))
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "sh").symlink_to("/bin/sh")
+    runtime = RuntimeChild(tmp_path, env={"PATH": str(programs)})
+    try:
+        with runtime.connect() as client:
+            client.welcome()
+            with pytest.raises(CommandNotFoundError, match="bash"):
+                shell(client, "true")
+            items, end = client.call("exec", command="echo $0; exit 3")
+
+            assert join(items, "stdout") == b"sh\n"
+            assert end.exit_code == 3
+            assert client.run("sh", "-c", "exit 4")[2].exit_code == 4
+    finally:
+        runtime.stop()
