@@ -204,8 +204,11 @@ class SessionCommand(Process):
     def _run(self) -> None:
         home, shell = self.home, self.shell
         assert shell is not None  # noqa: S101
-        text = shell_text.with_status(self._text, home.last_status)
+        text = self._text
         try:
+            if home.last_status:
+                code = shell.place_text(shell_text.status_text(home.last_status), "code")
+                text = shell_text.with_status(text, code)
             if self._stdin_path is not None:
                 text = self._with_input(shell, text)
             out, err = shell.run(text, self._ended, stdin=self._stdin_path, merged=self._merged)
@@ -233,7 +236,7 @@ class SessionCommand(Process):
             self._drop_keepers()
 
         loop.add(fd, READ, opened)
-        return shell_text.with_input(shell.place_text(text), got)
+        return shell_text.with_input(shell.place_text(text, "text"), got)
 
     def _drop_keepers(self) -> None:
         for fd in self._keepers:

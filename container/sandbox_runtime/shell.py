@@ -210,10 +210,17 @@ class Shell:
         elif stderr:
             self._held.add("err")
 
-    def place_text(self, text: bytes) -> str:
-        """Put a text into a file that another one sources, and return its path."""
-        self._write_text(text, "text")
-        return f"{self._folder}/text"
+    def place_text(self, text: bytes, name: str) -> str:
+        """Put a text into a file that another one sources, and return its path.
+
+        `name` is ``text`` or ``code``: these have room on a full disk.
+        """
+        try:
+            self._write_text(text, name)
+        except FileNotFoundError:
+            self._make_folder()
+            self._write_text(text, name)
+        return f"{self._folder}/{name}"
 
     @property
     def opened_path(self) -> str:
@@ -423,7 +430,7 @@ class Shell:
             os.symlink("/dev/null", f"{self._folder}/in")
         except FileExistsError:
             self._has_input = True
-        for name in ("cmd", "text"):
+        for name in ("cmd", "text", "code"):
             self._write_text(b"\n", name)
         for epoch in [each for each in self._turns if each > self._epoch]:
             if not os.path.exists(f"{self._folder}/n{epoch}"):

@@ -24,6 +24,7 @@ __all__ = [
     "prepare",
     "read_env",
     "read_exports",
+    "status_text",
     "with_input",
     "with_status",
 ]
@@ -131,10 +132,16 @@ class Prepared:
         """A text that undoes the changes."""
 
 
-def with_status(text: bytes, status: int) -> bytes:
-    """Return a text that finds the last command's status in ``$?``."""
-    # `&& :` keeps errexit and the ERR trap from acting on it.
-    return text if not status else b"(exit %d) && :; " % status + text
+def with_status(text: bytes, path: str) -> bytes:
+    """Return a text that finds a status in ``$?``: that of the text at `path`."""
+    # No subshell: where no process can be had, a text of builtins still runs.  And `&& :` keeps
+    # errexit and the ERR trap from acting on it.
+    return b"\\builtin . " + encode(quote(path)) + b" && :; " + text
+
+
+def status_text(status: int) -> bytes:
+    """Return a text that does nothing and has a status."""
+    return b"\\builtin return %d\n" % status
 
 
 def with_input(path: str, opened: str) -> bytes:

@@ -382,3 +382,12 @@ def test_without_bash_sessions_say_so(tmp_path) -> None:
             assert client.run("sh", "-c", "exit 4")[2].exit_code == 4
     finally:
         runtime.stop()
+
+
+def test_where_no_process_can_be_had_builtins_still_run(client: Client) -> None:
+    """After a failure, too: so that a text can end what has taken all the room."""
+    shell(client, "sleep 1000 & (exit 5)")
+    out, _, code = shell(client, "echo $?; ulimit -u 0; kill %1; cd /usr; false")
+
+    assert (out, code) == (b"5\n", 1)
+    assert shell(client, "echo $? $PWD")[0] == b"1 /usr\n"
