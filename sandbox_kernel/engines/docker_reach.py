@@ -81,6 +81,8 @@ class Reach:
         self.address = address
         self.python = python
         self.has_sockets = has_sockets
+        self.made: list[str] = []
+        """The containers that this start has made."""
         self.label = label_of(launch.layout)
         self.name = f"jupyter-sandbox-{launch.sandbox_id[:32]}-{self.label}"
 
@@ -176,6 +178,23 @@ class Reach:
             raise self._ended_early(container, runtime=plan.runtime)
         return reached, {"container": container, "door": door}
 
+    def check_alone(self) -> None:
+        """Make sure that no container of the sandbox runs, where no lock would tell.
+
+        Raises
+        ------
+        EngineStartError
+            One does.
+        """
+        if self.has_sockets:
+            return
+        # Not the one that had its door: that ends by itself, a moment later.
+        labels = {"label": [f"{LABEL}.state={self.label}", f"{LABEL}=sandbox"]}
+        with daemon.errors(self.host):
+            running = self.client.containers(filters=labels)
+        if running:
+            raise self._failed("an earlier container of it still runs")
+
     def _address(self) -> str:
         """Return the address of the engine's host at which a door may be published."""
         given = self.address
@@ -202,9 +221,9 @@ class Reach:
         for attempt in (1, 2):
             try:
                 with daemon.errors(self.host, "create a container on"):
-                    return str(
-                        self.client.create_container_from_config(create_body(plan), name)["Id"]
-                    )
+                    made = self.client.create_container_from_config(create_body(plan), name)
+                self.made.append(str(made["Id"]))
+                return self.made[-1]
             except daemon.ConflictError as error:
                 if attempt == 2 or not self._is_left_over(name):
                     raise self._failed(f"another container has the name {name!r}") from error
@@ -218,10 +237,8 @@ class Reach:
                 found = self.client.inspect_container(name)
         except daemon.NotThereError:
             return True
-        if found["Config"]["Labels"].get(f"{LABEL}.state") != self.label:
-            return False
-        # With a socket of ours we hold its lock; by TCP there is none.
-        return self.has_sockets or not found["State"]["Running"]
+        # By then it is known that the sandbox does not run.
+        return bool(found["Config"]["Labels"].get(f"{LABEL}.state") == self.label)
 
     def _has_ended(self, container: str) -> bool:
         try:

@@ -20,7 +20,7 @@ from sandbox_kernel.engines.docker_labels import (
     LABEL,
     data_label_of,
     label_of,
-    remove_containers,
+    remove_container,
     remove_volumes,
     volume_of,
     volumes_file,
@@ -120,7 +120,6 @@ class Start:
         )
         reached = self._limits(facts)
         self.has_files = facts.writes_files and self.settings.storage != "volume"
-        self._make_folders()
         self.reach = Reach(
             self.launch,
             self.client,
@@ -129,6 +128,8 @@ class Start:
             python=self.settings.python,
             has_sockets=facts.shares_sockets and self.settings.door != "tcp",
         )
+        self.reach.check_alone()
+        self._make_folders()
         notebook = NotebookFolder(
             self.layout,
             self.spec.folder_mode,
@@ -379,7 +380,8 @@ class Start:
         }
 
     def _forget(self, shown: Shown) -> None:
-        remove_containers(self.client, self.host, self.layout)
+        for container in self.reach.made:
+            remove_container(self.client, self.host, container)
         names = [volume_of(self.layout, "door")]
         if shown.volume is not None:
             names.append(shown.volume.name)

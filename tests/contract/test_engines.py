@@ -18,13 +18,14 @@ import pytest
 from sandbox_kernel.engines.base import Engine, Instance, Launch, SandboxSpec, StateLayout
 from sandbox_kernel.engines.bubblewrap import BubblewrapEngine
 from sandbox_kernel.errors import EngineStartError, UnauthorizedError
-from tests.support.docker import docker_engine
+from tests.support.docker import client, docker_engine
 from tests.support.plain_engine import PlainEngine
 from tests.support.runtime_child import Client
 
 ENGINES: dict[str, Callable[[], Engine]] = {
     "bubblewrap": BubblewrapEngine,
     "docker": docker_engine,
+    "docker by tcp": lambda: docker_engine(door="tcp"),
     "plain": PlainEngine,
 }
 TOKEN = "token-of-the-contract"
@@ -62,6 +63,15 @@ def out_of(instance: Instance, *argv: str) -> str:
         out, err, end = client.run(*argv)
     assert end.exit_code == 0, err
     return out.decode()
+
+
+def kill(instance: Instance) -> None:
+    """End a runtime as by a power cut."""
+    if "pid" in instance.data:
+        os.kill(instance.data["pid"], signal.SIGKILL)
+        return
+    with client() as connected:
+        connected.kill(instance.data["container"])
 
 
 def test_the_probe_tries(engine: Engine) -> None:
@@ -142,7 +152,7 @@ def test_a_killed_runtime_is_dead_and_can_be_started_anew(
     """Liveness is not fooled by what it left behind."""
     instance = engine.start(launch(layout))
     out_of(instance, "true")
-    os.kill(instance.data["pid"], signal.SIGKILL)
+    kill(instance)
     deadline = time.monotonic() + 10
     while engine.is_alive(instance, layout):
         assert time.monotonic() < deadline
