@@ -68,7 +68,7 @@ for path in (group + "/memory.events", group + "/memory/memory.oom_control"):
 found["socket"] = False
 try:
     host = socket.socket(socket.AF_UNIX)
-    host.settimeout(5)
+    host.settimeout(15)
     host.connect("/trial/door/start.sock")
     _, given, _, _ = host.recvmsg(1, socket.CMSG_LEN(4))
     fds = array.array("i")
