@@ -22,7 +22,7 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Self, TypeVar, cast, overload
@@ -78,6 +78,12 @@ _AT_ONCE = 1 << 20
 
 _PART = 1 << 20
 _PARTS_ON_THE_WAY = 4
+
+_LAST_WORD = 5.0
+"""Seconds that a write which is cancelled waits for the answer to its beginning."""
+
+_TOUCH_EVERY = 10.0
+"""Seconds after which an upload whose source gives nothing is kept from being given up."""
 
 FileContent = (
     bytes | bytearray | memoryview | str | os.PathLike[str] | IO[bytes] | AsyncIterable[bytes]
@@ -708,7 +714,16 @@ class Events:
 
 
 async def _begun(transport: Transport, request: BeginWriteRequest) -> tuple[Transport, str]:
-    answer = await transport.call("file.begin_write", request)
+    begun = asyncio.ensure_future(transport.call("file.begin_write", request))
+    try:
+        answer = await asyncio.shield(begun)
+    except asyncio.CancelledError:
+        # The answer may be on its way: an upload whose name nobody knows would stay for minutes.
+        await asyncio.wait([begun], timeout=_LAST_WORD)
+        if begun.done() and not begun.cancelled() and begun.exception() is None:
+            await _abort(transport, cast("FileUpload", begun.result()).upload_id)
+        begun.cancel()
+        raise
     return transport, cast("FileUpload", answer).upload_id
 
 
@@ -735,15 +750,21 @@ async def upload_parts(
         if told is not None:
             told(written)
 
+    async def touch() -> None:
+        request = WritePartRequest(upload_id=upload_id, offset=offset)
+        await transport.call("file.write_part", request)
+
     sizes: deque[int] = deque()
     try:
-        async for data in parts:
-            request = WritePartRequest(upload_id=upload_id, offset=offset, data=data)
-            on_the_way.append(asyncio.ensure_future(transport.call("file.write_part", request)))
-            sizes.append(len(data))
-            offset += len(data)
-            if len(on_the_way) >= _PARTS_ON_THE_WAY:
-                await arrived()
+        async with aclosing(_steadily(parts, touch)) as steady:
+            async for data in steady:
+                request = WritePartRequest(upload_id=upload_id, offset=offset, data=data)
+                writing = transport.call("file.write_part", request)
+                on_the_way.append(asyncio.ensure_future(writing))
+                sizes.append(len(data))
+                offset += len(data)
+                if len(on_the_way) >= _PARTS_ON_THE_WAY:
+                    await arrived()
         while on_the_way:
             await arrived()
         end = EndWriteRequest(upload_id=upload_id, size=offset, fsync=fsync)
@@ -758,6 +779,46 @@ async def upload_parts(
             # It ended under way, so it cannot simply be begun again elsewhere.
             raise OperationInterruptedError("file.write_part", "the sandbox ended") from error
         raise
+
+
+async def _steadily(
+    parts: AsyncIterable[bytes], touch: Callable[[], Awaitable[None]]
+) -> AsyncGenerator[bytes, None]:
+    """Pass parts on, and say that there will be more where a source takes its time.
+
+    The source is read by one task from its beginning to its end, since it may mind where it runs;
+    one part is read ahead.
+    """
+    waiting: asyncio.Queue[bytes | None] = asyncio.Queue(1)
+    broken: list[Exception] = []
+
+    async def read() -> None:
+        try:
+            async for data in parts:
+                await waiting.put(data)
+        except Exception as error:  # noqa: BLE001  the caller gets it, whatever it is
+            broken.append(error)
+        await waiting.put(None)
+
+    reading = asyncio.create_task(read())
+    try:
+        while True:
+            data = None
+            try:
+                # Not wait_for, which may take a cancellation for an end of the wait.
+                async with asyncio.timeout(_TOUCH_EVERY):
+                    data = await waiting.get()
+            except TimeoutError:
+                await touch()
+                continue
+            if data is None:
+                break
+            yield data
+        if broken:
+            raise broken[0]
+    finally:
+        reading.cancel()
+        await asyncio.wait([reading])
 
 
 async def upload_file(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import os
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sandbox_kernel.client import files
 from sandbox_kernel.client.sandbox import get_sandbox
 from sandbox_kernel.errors import (
     FileTooLargeError,
@@ -39,7 +42,7 @@ def workspace(manager) -> Callable[[], Path]:
 
 
 async def until(condition):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(40):
         while not condition():  # noqa: ASYNC110  nobody tells of files
             await asyncio.sleep(0.01)
 
@@ -154,6 +157,34 @@ async def test_a_write_that_is_cancelled(sandbox, workspace):
         await task
     assert await sandbox.read_file("f") == b"old"
     await until(lambda: os.listdir(workspace()) == ["f"])
+
+
+async def test_a_write_that_is_cancelled_at_its_beginning(sandbox, workspace):
+    """At any moment of it: no draft is left for minutes."""
+    await sandbox.write_file("f", b"old")
+    for turns in range(40):
+        task = asyncio.create_task(sandbox.write_file("g", b"x" * 1_500_000))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    await until(lambda: not any(name.startswith(DRAFT) for name in os.listdir(workspace())))
+
+
+async def test_a_source_that_takes_its_time(sandbox, monkeypatch):
+    """The upload is not given up although nothing comes for longer than its idle time."""
+    monkeypatch.setattr(files, "_TOUCH_EVERY", 0.1)
+    begin = partial(files.BeginWriteRequest, idle_timeout=0.8)
+    monkeypatch.setattr(files, "BeginWriteRequest", begin)
+
+    async def slow():
+        yield b"x" * 2_000_000
+        await asyncio.sleep(3)
+        async with asyncio.timeout(10):  # minds in which task it runs
+            yield b"y"
+
+    assert (await sandbox.write_file("f", slow())).size == 2_000_001
 
 
 async def test_a_sandbox_that_stops_meanwhile(sandbox):
