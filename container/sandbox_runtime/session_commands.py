@@ -229,10 +229,17 @@ class SessionCommand(Process):
     def _with_input(self, shell: Shell, text: bytes) -> bytes:
         """Have the shell tell when its end of the input is open."""
         loop, got = self.home.loop, shell.opened_path
-        fd = os.open(got, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        flags = os.O_NONBLOCK | os.O_CLOEXEC
+        fd = os.open(got, os.O_RDONLY | flags)
         self._keepers.append(fd)
+        # With a writer of ours, only what the shell writes can be read, whatever event comes.
+        self._keepers.append(os.open(got, os.O_WRONLY | flags))
 
         def opened(_events: int) -> None:
+            try:
+                os.read(fd, 16)
+            except BlockingIOError:
+                return
             self._drop_keepers()
 
         loop.add(fd, READ, opened)

@@ -244,6 +244,11 @@ class Session:
             env = shell_text.read_exports(self.shell.noted) or env
         return {name: value for name, value in env.items() if name != VARIABLE}
 
+    @property
+    def is_held(self) -> bool:
+        """Whether a command has its turn, or others wait; a shell that only starts is no such."""
+        return self._current is not None or len(self._waiting) > 1
+
     # --- turns --------------------------------------------------------------------------------
 
     def add(self, job: Job) -> None:
@@ -584,11 +589,13 @@ class Sessions:
         self.processes.enter(command)
         self.processes.serve(command, exchange)
         feed(command, request)
-        command.wait_turn()
         try:
             session.add(command)
         except SessionBusyError as error:
             command.refuse(error)
+            return
+        if session.is_held and command.shell is None:
+            command.wait_turn()
 
     def _stdin_path(self, process_id: str) -> str:
         self._serial += 1

@@ -145,8 +145,8 @@ def status_text(status: int) -> bytes:
 
 
 def with_input(path: str, opened: str) -> bytes:
-    """Return a text that runs the one at `path` after having opened a FIFO for a moment."""
-    return encode(f">|{quote(opened)}; \\builtin . {quote(path)}\n")
+    """Return a text that runs the one at `path` after having written a byte into a FIFO."""
+    return encode(f"\\builtin printf . >|{quote(opened)}; \\builtin . {quote(path)}\n")
 
 
 def read_env(output: bytes) -> dict[str, str]:
