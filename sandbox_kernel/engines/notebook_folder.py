@@ -50,9 +50,8 @@ def claim_layer(layout: StateLayout, real: str, *, uid: int | None = None) -> st
     real : str
         The notebook's folder, with symbolic links resolved.
     uid : int, optional
-        Whose the layer has to be; by default ours.
+        Whose the layer has to be; by default ours.  Root gives it to that user.
     """
-    uid = os.geteuid() if uid is None else uid
     record = layout.folder / "of"
     with storage_errors(record, "write"):
         for name in ("upper", "work"):
@@ -60,8 +59,8 @@ def claim_layer(layout: StateLayout, real: str, *, uid: int | None = None) -> st
             os.makedirs(path, mode=0o700, exist_ok=True)
             # Over somebody else's layer the kernel mounts the overlay read-only, and says
             # nothing of it.
-            if os.lstat(path).st_uid != uid:
-                if os.geteuid() != 0:
+            if os.lstat(path).st_uid != (os.geteuid() if uid is None else uid):
+                if uid is None or os.geteuid() != 0:
                     return f"{path} belongs to another user"
                 os.chown(path, uid, -1, follow_symlinks=False)
         try:

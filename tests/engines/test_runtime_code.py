@@ -35,7 +35,8 @@ def test_only_what_the_runtime_may_import() -> None:
     """Of our package the errors and the wire; nothing else is shown inside."""
     code = Path(runtime_code.prepare())
 
-    assert {each.name for each in code.iterdir()} == {"sandbox_runtime", "sandbox_kernel"}
+    found = {each.name for each in code.iterdir()}
+    assert found == {"sandbox_runtime", "sandbox_kernel", runtime_code.DIGEST}
     names = {each.name for each in (code / "sandbox_kernel").iterdir()} - {"__pycache__"}
     assert names == {"__init__.py", "errors.py", "wire"}
 
@@ -144,3 +145,15 @@ def test_the_disk_under_a_path(path: str, kind: str) -> None:
 def test_the_mounts_below_a_path(path: str, has_some: bool) -> None:  # noqa: FBT001
     """What is mounted on the path itself is not below it."""
     assert mounts_below(path, MOUNTS) is has_some
+
+
+def test_the_copy_says_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same code has the same name wherever it was copied; others may read it."""
+    one = Path(runtime_code.prepare())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    two = Path(runtime_code.prepare())
+
+    assert one != two
+    assert (one / runtime_code.DIGEST).read_text() == (two / runtime_code.DIGEST).read_text()
+    assert two.stat().st_mode & 0o777 == 0o755
+    assert (two / "sandbox_runtime" / "__main__.py").stat().st_mode & 0o777 == 0o644
