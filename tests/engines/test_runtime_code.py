@@ -150,7 +150,7 @@ def test_the_mounts_below_a_path(path: str, has_some: bool) -> None:  # noqa: FB
 def test_the_copy_says_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same code has the same name wherever it was copied; others may read it."""
     one = Path(runtime_code.prepare())
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
     two = Path(runtime_code.prepare())
 
     assert one != two
