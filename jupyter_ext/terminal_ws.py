@@ -245,6 +245,7 @@ class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
             self._is_acknowledged = self._flag("ack")
             await self.join(*args, *self._size())
         except SandboxError as error:
+            self._is_malformed = isinstance(error, ValidationFailedError)
             refused(_BrowserSocket(self), self.dialect(), error)
 
     async def join(self, *args: Any) -> None:
@@ -328,8 +329,9 @@ class SessionTerminalHandler(_TerminalWebSocket):
         return Acknowledged() if self.is_acknowledged else Stable()
 
     def close(self, code: int | None = None, reason: str | None = None) -> None:
-        """Close, and remember whom, if it was for trouble."""
-        if code == TROUBLE and not self.is_acknowledged:
+        """Close, and remember whom, if it was for trouble with what had been there."""
+        malformed = getattr(self, "_is_malformed", False)
+        if code == TROUBLE and not self.is_acknowledged and not malformed:
             with contextlib.suppress(ValidationFailedError):  # of the session, which has no name
                 _let_go.note(self._who, time.monotonic())
         super().close(code, reason)

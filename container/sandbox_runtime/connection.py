@@ -89,8 +89,8 @@ _READ_SIZE = 64 << 10
 _LARGE_READ = 256 << 10  # whose memory the allocator maps anew each time: 30 us
 _DRAINED_READS = 64
 _BUFFERS = 64
-_FIRST_LETTER = ord("A")
-"""A frame of a legal first length begins with 0, a request of HTTP with a letter."""
+_METHOD_BEGINS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""A frame of a legal first length begins with 0, a request of HTTP with a capital letter."""
 
 
 class Exchange:
@@ -241,7 +241,7 @@ class Connection:
             return False
         if self._is_new:
             self._is_new = False
-            if space is None and data[0] >= _FIRST_LETTER:
+            if space is None and data[0] in _METHOD_BEGINS:
                 from sandbox_kernel.wire.http import HttpServer  # noqa: PLC0415  few speak it
 
                 self.protocol = protocol = HttpServer()

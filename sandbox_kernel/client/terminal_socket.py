@@ -312,13 +312,16 @@ class Bridge:
         return self._after_resuming(text)
 
     def closed(self) -> None:
-        """Leave the terminal: the browser has gone.  A second time is fine."""
+        """Leave the terminal: the browser has gone.  A second time is fine.
+
+        What it typed before still goes to the program.
+        """
         self._finish()
 
     def _finish(self) -> None:
         if not self._is_over:
             self._is_over = True
-            self._channel.close()
+            self._channel.close_when_sent()
             if self._resuming is not None:
                 self._resuming.cancel()
 

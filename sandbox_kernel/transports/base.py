@@ -78,6 +78,10 @@ class Channel(Protocol):
         """Close the connection soon, without waiting for it."""
         ...
 
+    def close_when_sent(self) -> None:
+        """Close once all that was sent is on its way, without waiting for it."""
+        ...
+
     async def aclose(self) -> None:
         """Close the connection; a second time is fine."""
         ...

@@ -57,6 +57,9 @@ _WELCOME_TIMEOUT = 15.0
 _SEND_BACKLOG = 1 << 20
 """Bytes that may wait for the socket; past it, senders wait."""
 
+_LAST_WORDS = 60.0
+"""Seconds that the other end has to take what was sent before an orderly close."""
+
 _STREAM_CREDIT = 1 << 20
 """Bytes of events a stream may have on the way; more than the initial credit for bulk output."""
 
@@ -107,6 +110,7 @@ class Link:
         self._frames: asyncio.Queue[ChannelFrame | None] = asyncio.Queue()
         self._listener: Callable[[ChannelFrame | None], object] | None = None
         self._is_paused = False
+        self._closing = False
         self._is_watched = False
         self._read_bytes = _FIRST_READ_BYTES
         self._welcome: asyncio.Future[Welcome] = self._loop.create_future()
@@ -294,6 +298,8 @@ class Link:
             self._outgoing.popleft()
         self._loop.remove_writer(self._socket.fileno())
         self._sendable.set()
+        if self._closing:
+            self.abandon()
 
     def _stop_sending(self, failed: int = 0) -> None:
         """Note that the other end takes nothing more; what it has sent is still to be read.
@@ -472,6 +478,18 @@ class Link:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._reader.cancel)
 
+    def close_when_sent(self) -> None:
+        """Close once what was to be sent is with the system, after `_LAST_WORDS` seconds at most.
+
+        What comes meanwhile is still handed on, so that the other end does not wait for us.
+        """
+        if not self._outgoing:
+            self.abandon()
+            return
+        self.resume()
+        self._closing = True
+        self._loop.call_later(_LAST_WORDS, self.abandon)
+
     async def aclose(self) -> None:
         """Close the connection; calls under way are interrupted."""
         self._reader.cancel()
@@ -571,6 +589,10 @@ class FrameChannel:
     def close(self) -> None:
         """Close the connection soon, without waiting for it."""
         self._link.abandon()
+
+    def close_when_sent(self) -> None:
+        """Close once all that was sent is on its way, without waiting for it."""
+        self._link.close_when_sent()
 
     async def receive(self) -> tuple[FrameKind, memoryview] | None:
         """Return the next frame, or None once the runtime has closed the channel."""

@@ -67,6 +67,8 @@ class FakeChannel:
     def close(self) -> None:
         self.is_closed = True
 
+    close_when_sent = close
+
     # --- what a test does ---
 
     def say(self, record: Any) -> None:

@@ -372,6 +372,31 @@ def test_a_paste_of_12_megabytes(open_socket, create):
     again.read_until(b"alive\r\n")
 
 
+@pytest.mark.parametrize("query", [{}, {"ack": 1}], ids=["preview", "acknowledged"])
+def test_what_was_typed_before_an_orderly_close_still_arrives(open_socket, create, query):
+    """A large paste to a program that reads late, then a close: the program gets all of it."""
+    code = (
+        "import os,sys,time,tty;tty.setraw(0);os.write(1,b'up');time.sleep(1);n=int(sys.argv[1])\n"
+        "while n:n-=len(os.read(0,min(n,65536)))\nos.write(1,b'all')"
+    )
+    tid = create("python3", "-c", code, "1000000")
+    one = open_socket(tid, **query)
+    one.read_until(b"up")
+    one.type(b"x" * 1_000_000)
+    one.close()
+
+    again = open_socket(tid)
+    again.read_until(b"all", 30)
+
+
+def test_an_address_that_is_malformed_keeps_nobody_from_starting_the_sandbox(open_socket):
+    """The next browser, with a right address, gets its shell."""
+    assert open_socket(sandbox="fresh", cols=80).until_closed() == 1011
+
+    one = open_socket(sandbox="fresh", cols=80, rows=24)
+    one.until_type("ready")
+
+
 # --- who may connect ----------------------------------------------------------------------------
 
 

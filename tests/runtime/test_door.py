@@ -71,7 +71,7 @@ def test_an_unknown_version_is_refused(runtime: RuntimeChild) -> None:
 @pytest.mark.parametrize(
     "garbage",
     [
-        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"get / http/1.1\r\nhost: x\r\n\r\n",
         b"\x00\x00\x00\x01\x01\x00\x00\x00\x00",
         b"\xff" * 64,
         encode_frame(99, 0, b""),
