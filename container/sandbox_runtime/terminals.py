@@ -46,7 +46,7 @@ from sandbox_runtime.replay import TerminalLog
 from sandbox_runtime.spawn import check_folder, overlay, program_name, shown, spawn
 from sandbox_runtime.terminal_cuts import Cutter
 from sandbox_runtime.terminal_members import VARIABLE, Ending, find_members
-from sandbox_runtime.terminal_queries import only_queries
+from sandbox_runtime.terminal_queries import queries_in
 from sandbox_runtime.terminal_readers import OutputStream, Viewer
 from sandbox_runtime.viewers import WINDOW, Flow, Sizes, may_read, next_stall
 
@@ -333,12 +333,14 @@ class Terminal:
 
     def _note_questions(self, data: bytes) -> None:
         """Remember what a program asks while there is no viewer to answer."""
-        questions = only_queries(data)
+        questions = queries_in(data)
         if questions:
             group = pty.foreground_group(self._master)
             if group != self._asked_by:
                 self._asked, self._asked_by = b"", group
-            self._asked += questions[: _MOST_ASKED - len(self._asked)]
+            for each in questions:
+                if len(self._asked) + len(each) <= _MOST_ASKED:
+                    self._asked += each
 
     def unanswered(self) -> bytes:
         """Return, once, what was asked while nobody could answer, and is still waited for."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sandbox_runtime.replay import LARGEST_SCREEN, TerminalLog, without_queries
 from sandbox_runtime.screen import Screen
+from sandbox_runtime.terminal_queries import queries_in
 from tests.support.terminal_output import pieces, sizes, without_pages
 from tests.support.xterm_judge import XtermJudge, difference
 
@@ -418,6 +419,58 @@ def test_queries_can_be_left_out(xterm: XtermJudge, query: str) -> None:
 
     assert stripped == b"ab"
     assert xterm.look(20, 5, stripped)["answers"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "left"),
+    [
+        (b"\x1b[\x006n", b"\x00"),
+        (b"\x1b[\n6n", b"\n"),
+        (b"\x1b[6\x7fn", b""),
+        (b"\x1b\x00[6n", b"\x00"),
+        (b"\x1b\x7f[6n", b""),
+        (b"\x1b[>\x00c", b"\x00"),
+        (b"\x1b[?25\x00$p", b"\x00"),
+        (b"\x1b[?25$\r\np", b"\r\n"),
+        (b"\x1b[0:0c", b""),
+        (b"\x1b[?1:2$p", b""),
+        (b"\x1b[0018t", b""),
+        (b"\x1b[1\x0b8t", b"\x0b"),
+        (b"\x1b[18:0t", b""),
+        (b"\x1b[\x056n", b""),
+        (b"\x1b[\xff6n", b""),
+        (b"\x1b[\xef\xbb\xbf6n", b""),
+        (b"\xc2\x1b[6n\x9b6n", b"\x9b6n"),
+        (b"\x1b\x1b[6n", b"\x1b\x1b\\"),
+        (b"\x1b[3\x1b[6n", b"\x1b[3\x1b\\"),
+        (b"\x1b]2;title\x1b[6n", b"\x1b]2;title\x1b\\"),
+        (b"\x1b_text\x1b[6n", b"\x1b_text\x1b\\"),
+        (b"\x1bP$qm\x1b[0m", b"\x1b[0m"),
+        (b"\x1bP0\x00$\x00qm\x1b\\", b""),
+        (b"\x1b\n\x7fP$qm\x07\x1b\\", b"\n"),
+        (b"\x1b]011;?\x07", b""),
+        (b"\x1b]11;\x00?\x07", b""),
+        (b"\x1b]1\xff1;?\x07", b""),
+        (b"\x1b\n]11;?\x07", b"\n"),
+        (b"\x1b]11;?\x1b[0m", b"\x1b[0m"),
+        (b"\x1b]11;?\x1b[6n", b""),
+    ],
+)
+def test_queries_are_left_out_however_they_are_spelled(
+    xterm: XtermJudge, query: bytes, left: bytes
+) -> None:
+    """What a terminal obeys within a query stays, and what the query has ended is ended."""
+    asked = xterm.look(20, 5, b"a" + query + b"b")
+    stripped = without_queries(b"a" + query + b"b")
+    told = xterm.look(20, 5, stripped)
+
+    assert stripped == b"a" + left + b"b"
+    assert told.pop("answers") == []
+    asked.pop("answers")
+    assert difference(asked, told) == ""
+    for plain in queries_in(b"a" + query + b"b"):
+        assert xterm.look(20, 5, plain)["parser"] == 0
+        assert queries_in(plain + b"b") == [plain]
 
 
 @pytest.mark.parametrize(

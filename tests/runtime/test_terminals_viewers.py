@@ -508,6 +508,28 @@ def test_what_nobody_could_answer_is_asked_again_once(client: Client, view: View
     assert b"\x1b[c" not in again.data
 
 
+def test_too_many_questions_are_left_out_as_a_whole(client: Client, view: View) -> None:
+    """What is asked again ends with a sequence, so that the output after it is drawn."""
+    program = (
+        "import os, time, tty; tty.setraw(0)\n"
+        "os.write(1, b'\\x1bP$qm\\x1b\\\\' * 300 + b'ASKED'); os.read(0, 9)\n"
+        "os.write(1, b'MORE'); os.read(0, 9)"
+    )
+    info = client.call("terminal.create", argv=[sys.executable, "-c", program])
+    follow = client.begin("terminal.output", terminal_id=info.terminal_id, follow=True)
+    seen = b""
+    while b"ASKED" not in seen:
+        seen += client.event_of(follow).body
+    viewer = view(info, strip_queries=True)
+    viewer.wait_for(wire.Live)
+    viewer.type(b"x")
+    data = viewer.read_until(b"MORE")
+
+    again = data.rpartition(b"ASKED")[2].removesuffix(b"MORE")
+    assert again.endswith(b"\x1bP$qm\x1b\\" * 100)
+    assert again.replace(b"\x1bP$qm\x1b\\", b"").count(b"\x1bP") == 0
+
+
 def test_what_an_ended_program_asked_is_not_asked_again(client: Client, view: View) -> None:
     """The shell has not asked, and would take the answer for keys."""
     info = client.call("terminal.create", argv=["bash", "--norc"])
