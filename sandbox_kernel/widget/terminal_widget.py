@@ -109,6 +109,10 @@ class TerminalWidget(anywidget.AnyWidget):
         check_sandbox_id(sandbox_id)
         if session_id is not None and terminal_id is not None:
             raise ValueError("Give a session_id or a terminal_id, not both.")
+        for name in traits:
+            # traitlets would let a slip of the pen pass, and the default session be shown.
+            if not self.has_trait(name):
+                raise TypeError(f"TerminalWidget() got an unexpected keyword argument {name!r}")
         self._views: dict[str, CommSocket] = {}
         self._sandbox: Sandbox | None = None
         self.set_trait("sandbox_id", sandbox_id)

@@ -237,3 +237,9 @@ def test_a_view_of_an_earlier_kernel_is_sent_away(shown):
     page.say(b"typed")
 
     assert page.frames.get(timeout=20) == 1006
+
+
+def test_a_misspelt_option_is_told_at_once():
+    """It would show another terminal than the one that is meant."""
+    with pytest.raises(TypeError, match="sesion_id"):
+        TerminalWidget("demo", sesion_id="build")
