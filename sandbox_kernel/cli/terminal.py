@@ -75,6 +75,13 @@ def terminal(arguments: Namespace) -> int:
         return _report(error, arguments, NOT_EXECUTABLE)
     except (SandboxConfigurationError, ValidationFailedError) as error:
         return _report(error, arguments, USAGE)
+    except (TerminalNotFoundError, StaleTerminalHandleError) as error:
+        # Its own advice is for Python.
+        error.hint = (
+            f"'jupyter sandbox terminal {arguments.sandbox} --list' shows those that are there;"
+            " all of them end when the sandbox stops."
+        )
+        return _report(error, arguments, NO_SANDBOX)
     except SandboxError as error:
         return _report(error, arguments, NO_SANDBOX)
     except OSError as error:

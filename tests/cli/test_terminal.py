@@ -323,6 +323,7 @@ def test_what_is_not_there(person, sandbox):
     """A terminal, a sandbox, a program: each with its code."""
     assert sandbox("terminal", "one", "--list").code == 3
     missing = person("one", "--terminal", "t-none")
+    missing.wait_for("jupyter sandbox terminal one --list")
     assert missing.end() == 125
     assert person("one", "--", "no-such-program").end() == 127
     assert sandbox("terminal", "one", "--list").out == "There are no terminals in sandbox one.\n"
