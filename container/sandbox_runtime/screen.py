@@ -43,6 +43,9 @@ _MOST_TITLES = 10
 _MOST_LOOKS = 4096
 _G_SETS = {"(": 0, ")": 1, "*": 2, "+": 3, "-": 1, ".": 2}
 _SHIFTS = {"n": 2, "o": 3, "|": 3, "}": 2, "~": 1}
+_ERASING = frozenset(("J", "?J"))
+_SHIFTING_ROWS = frozenset("LMST")
+_SHIFTING_COLUMNS = frozenset((" @", " A", "'}", "'~"))
 _MICE = {9: 9, 1000: 1000, 1002: 1002, 1003: 1003}
 
 
@@ -100,6 +103,8 @@ class Screen:
         self._scrollback = scrollback
         self._looks: dict[tuple[Look, str], Look] = {}
         self._params: dict[str, list[int]] = {}
+        # The whole-screen sequence just obeyed, once more of which would change nothing.
+        self._settled: tuple[str, str] | None = None
         self._joined = 0  # `joins` before the sequence that is being obeyed
         self._start()
         self._controls = self._table_of_controls()
@@ -144,6 +149,7 @@ class Screen:
         if (cols, rows) == (self.cols, self.rows):
             return
         self.cols, self.rows = cols, rows
+        self._settled = None
         for page in (self.normal, self.alternate):
             resize_page(page, cols, rows)
             page.extend_tabs()
@@ -161,6 +167,7 @@ class Screen:
 
     def overlook(self, pen: Look, *, ascii_first_set: bool) -> None:
         """Take it that output was drawn of which only this is left."""
+        self._settled = None
         self.joins = 0
         self._use(pen)
         if ascii_first_set:
@@ -170,6 +177,7 @@ class Screen:
 
     def print_text(self, text: str) -> None:
         """Draw printable characters at the cursor."""
+        self._settled = None
         if self.charset is not None:
             text = text.translate(self.charset)
         if self.modes.insert or not (text.isascii() or ODD.search(text) is None):
@@ -274,6 +282,7 @@ class Screen:
 
     def control(self, char: str) -> None:
         """Obey one control character."""
+        self._settled = None
         obey = self._controls.get(char)
         if obey is not None:
             obey()
@@ -282,6 +291,7 @@ class Screen:
     def csi(self, name: str, params: str) -> None:
         """Obey a control sequence."""
         self._joined, self.joins = self.joins, 0
+        settled, self._settled = self._settled, None
         if name == "m":
             self._select_rendition(params)
             return
@@ -293,11 +303,28 @@ class Screen:
                 if len(self._params) >= _MOST_LOOKS:
                     self._params.clear()
                 self._params[params] = numbers
+            # A flood of these would otherwise cost a screenful of cells for each few bytes.
+            if settled == (name, params) or (settled == ("J", "2") and name in _ERASING):
+                if numbers[0] != 3:
+                    self._settled = settled
+                    return
+            elif (
+                (name in _ERASING and numbers[0] < 3)
+                or (name in _SHIFTING_ROWS and numbers[0] >= self.rows)
+                or (name in _SHIFTING_COLUMNS and numbers[0] >= self.cols)
+            ):
+                self._settled = (name, params)
             obey(numbers)
 
     def esc(self, name: str) -> None:
         """Obey an escape sequence."""
         self.joins = 0
+        settled, self._settled = self._settled, None
+        if name in ("c", "#8"):
+            if settled == ("", name):
+                self._settled = settled
+                return
+            self._settled = ("", name)
         if name[0] in _G_SETS and len(name) == 2:
             if name[1] in CHARSETS:
                 self._designate(_G_SETS[name[0]], name[1])
@@ -327,6 +354,7 @@ class Screen:
 
     def osc(self, text: str) -> None:
         """Obey an operating system command."""
+        self._settled = None
         number, separator, rest = text.partition(";")
         if not number.isascii() or not number.isdigit() or len(number) > 4:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from types import FrameType
 
 import pyte
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from sandbox_runtime.screen import Screen
 from sandbox_runtime.screen_looks import read_params
+from sandbox_runtime.screen_serialize import serialize
 
 # What pyte has right: it loses track of rows that are moved by inserting, deleting and margins.
 _agreed = st.one_of(
@@ -119,3 +121,50 @@ def test_tab_stops_are_gone_to_and_back_by_count() -> None:
     screen.feed(b"\x1b[g\r\t")
 
     assert [*columns, screen.page.x] == [16, 8, 39, 16, 0, 2, 8]
+
+
+class _Diligent(Screen):
+    """Obeys each sequence, also one that changes nothing."""
+
+    @property
+    def _settled(self) -> None:
+        return None
+
+    @_settled.setter
+    def _settled(self, _value: object) -> None:
+        pass
+
+
+_whole_screen = st.sampled_from(
+    [
+        *("\x1b[J", "\x1b[1J", "\x1b[2J", "\x1b[3J", "\x1b[?J", "\x1b[?1J", "\x1b[?2J"),
+        *("\x1b[9999S", "\x1b[9999T", "\x1b[9L", "\x1b[9M", "\x1b[S", "\x1b[2L"),
+        *("\x1b[99 @", "\x1b[99 A", "\x1b[99'}", "\x1b[99'~", "\x1bc", "\x1b#8"),
+        *("\x1b[44m", "\x1b[m", '\x1b[1"q', "\x1b[2;4r", "\x1b[3;3H", "\x1b[?6h", "\x1b[2b"),
+        *("word", "\u3042\u3042", "\u0301", "\r\n", "\x84", "\x1b]0;title\x07", "\x1b[?1049h"),
+    ]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(_whole_screen, st.integers(1, 3)), max_size=20))
+def test_sequences_that_change_nothing_are_left_out(said: list[tuple[str, int]]) -> None:
+    """The screen is the same as if each of a row of them had been obeyed."""
+    output = "".join(sequence * count for sequence, count in said).encode()
+    screen, diligent = Screen(10, 5), _Diligent(10, 5)
+    screen.feed(output)
+    diligent.feed(output)
+
+    assert serialize(screen, 1 << 20) == serialize(diligent, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    "sequence", ["\x1b[2J", "\x1bc", "\x1b#8", "\x1b[9999S", "\x1b[99999999L", "\x1b[?J"]
+)
+def test_a_flood_for_the_whole_of_a_large_screen_is_cheap(sequence: str) -> None:
+    """Only one of a row of such sequences costs a screenful of cells."""
+    screen = Screen(1000, 500)
+    start = time.process_time()
+    screen.feed(sequence.encode() * 4000)
+
+    assert time.process_time() - start < 3
