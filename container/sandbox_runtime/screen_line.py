@@ -125,6 +125,10 @@ class Line:
         ):
             self.clear(end, look)
         end = min(end, cols)
+        if keep_protected and start < end:
+            # A row of one look, as most are, is not gone through cell by cell.
+            first = looks[start]
+            keep_protected = bool(first[2] & PROTECTED) or looks.count(first) < cols
         if keep_protected:
             for at in range(start, end):
                 if not looks[at][2] & PROTECTED:
