@@ -71,16 +71,18 @@ def without_queries(data: bytes) -> bytes:
         return data
     text = data.decode("utf-8", "surrogateescape")
     kept: list[str] = []
-    at = 0
+    at = opened = 0
     for match, _ in _queries(text):
         start = match.start()
         if start > at:
             # Bytes that are no character alone could become one with what follows.
             before = text[at:start].rstrip(_NO_UTF8)
             kept.append(before)
-            if match[0] != "\x05" and _is_open_after(before):
-                kept.append("\x1b\\")  # what the query has ended
-        if len(match[0]) > 1:
+        if len(match[0]) > 1:  # ENQ ends nothing
+            if start > opened and _is_open_after(text[opened:start]):
+                # What the query has ended; C1 controls end strings without effect.
+                kept.append("\x1b\\" if match["escape"] else "\x18")
+            opened = match.end()
             # Within a string nothing is obeyed.
             obeyed = (match["escape"] or "") + (match["sequence"] or "")
             kept.append(_NOT_OBEYED.sub("", obeyed))

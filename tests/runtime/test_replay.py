@@ -444,6 +444,8 @@ def test_queries_can_be_left_out(xterm: XtermJudge, query: str) -> None:
         (b"\x1b\x1b[6n", b"\x1b\x1b\\"),
         (b"\x1b[3\x1b[6n", b"\x1b[3\x1b\\"),
         (b"\x1b]2;title\x1b[6n", b"\x1b]2;title\x1b\\"),
+        (b"\x1b]2;title\xc2\x9b6n", b"\x1b]2;title\x18"),
+        (b"\x1b[3\x05\x1b[6n", b"\x1b[3\x1b\\"),
         (b"\x1b_text\x1b[6n", b"\x1b_text\x1b\\"),
         (b"\x1bP$qm\x1b[0m", b"\x1b[0m"),
         (b"\x1bP0\x00$\x00qm\x1b\\", b""),
