@@ -46,7 +46,7 @@ from sandbox_runtime.replay import TerminalLog
 from sandbox_runtime.spawn import check_folder, overlay, program_name, shown, spawn
 from sandbox_runtime.terminal_cuts import Cutter
 from sandbox_runtime.terminal_members import VARIABLE, Ending, find_members
-from sandbox_runtime.terminal_queries import queries_in
+from sandbox_runtime.terminal_questions import Questions
 from sandbox_runtime.terminal_readers import OutputStream, Viewer
 from sandbox_runtime.viewers import WINDOW, Flow, Sizes, may_read, next_stall
 
@@ -101,7 +101,6 @@ _CHUNK = 64 << 10
 _CHANNEL_BUFFER = 128 << 10
 _MOST_MARKS = 4096
 _MOST_UNLOGGED = 256
-_MOST_ASKED = 1024
 _MARK_EVERY = 0.1
 _SHELLS = frozenset(("ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"))
 
@@ -129,8 +128,6 @@ class Terminal:
         self.readers: list[Viewer | OutputStream] = []
         # Stands for the first reader while its creator may be about to connect one.
         self._until_viewed: Flow | None = Flow(WINDOW)
-        self._asked = b""
-        self._asked_by = 0
         self.waiters: list[Callable[[], None]] = []
         """Called once when the terminal has ended."""
         self.ending_waiters: list[Callable[[], None]] = []
@@ -141,6 +138,7 @@ class Terminal:
         self._argv = shown(argv)
         self._cwd = cwd
         self._is_shell = _is_shell(argv)
+        self._questions = Questions(is_shell=self._is_shell)
         self.reason: str | None = None
         self._created_at = time.time()
         self._ended_at: float | None = None
@@ -216,6 +214,7 @@ class Terminal:
         self._master, self._slave = master, slave
         self._input = InputQueue(master, self._input_blocked, self._input_broken)
         self.table.children.watch(pid, self._exited)
+        self._questions.look(master, pid)
         self.check_pace()
         self.check_foreground()
 
@@ -300,8 +299,8 @@ class Terminal:
         begin = self.end - len(data)
         self._mark(begin)
         self._unlogged.append(data)
-        if len(self._asked) < _MOST_ASKED and not self._is_viewed():
-            self._note_questions(parted + data)
+        if not self._is_viewed():
+            self._questions.note(parted + data, self._master, self.pid)
         if self._until_viewed is not None:
             self._until_viewed.sent(len(data), self.end, time.monotonic())
         is_full = self._until_viewed is not None
@@ -331,24 +330,9 @@ class Terminal:
     def _is_viewed(self) -> bool:
         return any(isinstance(each, Viewer) for each in self.readers)
 
-    def _note_questions(self, data: bytes) -> None:
-        """Remember what a program asks while there is no viewer to answer."""
-        questions = queries_in(data)
-        if questions:
-            group = pty.foreground_group(self._master)
-            if group != self._asked_by:
-                self._asked, self._asked_by = b"", group
-            for each in questions:
-                if len(self._asked) + len(each) <= _MOST_ASKED:
-                    self._asked += each
-
     def unanswered(self) -> bytes:
         """Return, once, what was asked while nobody could answer, and is still waited for."""
-        questions, self._asked = self._asked, b""
-        # Another program has not asked, and would take the answers for keys.
-        if self._master < 0 or pty.foreground_group(self._master) != self._asked_by:
-            return b""
-        return questions
+        return self._questions.take(self._master)
 
     def is_answered_by(self, viewer: Viewer) -> bool:
         """Whether queries go to this viewer: to the one who decides, else to the first."""
@@ -522,6 +506,7 @@ class Terminal:
         """Go on without a viewer."""
         if viewer in self.readers:
             self.readers.remove(viewer)
+            self._questions.look(self._master, self.pid)
         self.apply_size(self.sizes.leave(viewer))
         self.check_pace()
 

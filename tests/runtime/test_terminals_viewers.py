@@ -546,6 +546,22 @@ def test_what_an_ended_program_asked_is_not_asked_again(client: Client, view: Vi
     assert b"\x1b[c" not in viewer.data
 
 
+def test_what_a_script_asks_after_a_command_of_its_own_is_asked_again(
+    client: Client, view: View
+) -> None:
+    """The command has gone, the script waits for the answer."""
+    script = "stty raw -echo; printf '\\033[cASKED'; exec cat >/dev/null"
+    info = client.call("terminal.create", argv=["sh", "-c", script])
+    follow = client.begin("terminal.output", terminal_id=info.terminal_id, follow=True)
+    seen = b""
+    while b"ASKED" not in seen:
+        seen += client.event_of(follow).body
+    viewer = view(info, strip_queries=True)
+    data = viewer.read_until(b"\x1b[c")
+
+    assert b"ASKED" in data
+
+
 def test_one_of_several_viewers_is_asked(client: Client, view: View) -> None:
     """The one that decides the size; so no question is answered twice."""
     info = client.call(
