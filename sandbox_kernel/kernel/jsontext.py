@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 
+from sandbox_kernel.wall.verdicts import Refused
+
 __all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_TEXT", "Refused", "read", "write"]
 
 MAX_DEPTH = 100
@@ -26,10 +28,6 @@ _SLOW_ELEMENTS = 250_000
 
 _STRUCTURE = (b"[", b"{", b",", b":")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-class Refused(ValueError):  # noqa: N818  a verdict on the sandbox's message, not a failure of ours
-    """A message from the sandbox that is not passed on; says why."""
 
 
 def read(data: bytes, *, at_most: int = MAX_TEXT) -> Any:

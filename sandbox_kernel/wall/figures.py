@@ -1,0 +1,97 @@
+"""Figures of plotly, which a page draws by itself: checked for what loads or leads elsewhere."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sandbox_kernel.wall.verdicts import Refused
+
+__all__ = ["check"]
+
+_CONFIG = frozenset(
+    {
+        "autosizable",
+        "displayModeBar",
+        "displaylogo",
+        "doubleClick",
+        "doubleClickDelay",
+        "edits",
+        "editable",
+        "fillFrame",
+        "frameMargins",
+        "locale",
+        "modeBarButtonsToRemove",
+        "responsive",
+        "scrollZoom",
+        "showAxisDragHandles",
+        "showAxisRangeEntryBoxes",
+        "showTips",
+        "staticPlot",
+        "toImageButtonOptions",
+    }
+)
+# Traces and parts of a layout that fetch maps, by what the figure says.
+_MAPS = re.compile(
+    r"(?:choropleth|density|scatter)(?:map|mapbox|geo)|choropleth|(?:map|mapbox|geo)\d*"
+)
+_ADDRESSES = frozenset({"href", "source", "src", "style", "topojsonURL", "uri", "url"})
+_ADDRESS = re.compile(r"[/:\\]")
+_IMAGE_DATA = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*", re.ASCII)
+_SCRIPT = re.compile(r"(?:java|vb)script\s*:|data\s*:\s*text", re.IGNORECASE)
+_PLAIN_NUMBERS = frozenset({int, float, bool, type(None)})
+
+
+def check(figure: Any) -> dict[str, Any]:  # any JSON value
+    """Return a figure with the parts that plotly knows.
+
+    Raises
+    ------
+    Refused
+        It has not the shape of one, or would make the page load something.
+    """
+    if not isinstance(figure, dict):
+        raise Refused("a figure that is no object")
+    checked: dict[str, Any] = {}
+    for name, kind in (("data", list), ("layout", dict), ("frames", list)):
+        if name in figure:
+            if not isinstance(figure[name], kind):
+                raise Refused(f"a figure whose {name} has the wrong type")
+            checked[name] = figure[name]
+    if "data" not in checked:
+        raise Refused("a figure without data")
+    if isinstance(config := figure.get("config"), dict):
+        checked["config"] = {name: value for name, value in config.items() if name in _CONFIG}
+    _look_through(checked)
+    return checked
+
+
+def _look_through(figure: dict[str, Any]) -> None:
+    """Refuse addresses wherever plotly reads them; no recursion, as figures are deep and large."""
+    left: list[Any] = [figure]
+    while left:
+        value = left.pop()
+        if type(value) is list:
+            if not set(map(type, value)) <= _PLAIN_NUMBERS:
+                for each in value:
+                    if type(each) is str:
+                        _look_at(each)
+                    elif type(each) in (list, dict):
+                        left.append(each)
+            continue
+        for name, each in value.items():
+            if type(each) is str:
+                _look_at(each)
+                if name in _ADDRESSES and _ADDRESS.search(each) and not _IMAGE_DATA.fullmatch(each):
+                    raise Refused("a figure that names an address")
+                if name == "type" and _MAPS.fullmatch(each):
+                    raise Refused("a figure with a map, which the page would load")
+            elif type(each) in (list, dict):
+                if _MAPS.fullmatch(name) and each and name != "choropleth":
+                    raise Refused("a figure with a map, which the page would load")
+                left.append(each)
+
+
+def _look_at(text: str) -> None:
+    if ":" in text and _SCRIPT.search(text):
+        raise Refused("a figure with a script in a text")

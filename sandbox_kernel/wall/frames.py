@@ -1,0 +1,93 @@
+"""Frames: a document that may act, where it reaches neither the page nor the host.
+
+A frame without ``allow-same-origin`` has an origin of its own, so that the page, its cookies and
+the server's API are closed to it.  Its content security policy says what it may load.  The document
+lies in a second frame inside: a document may always send itself to another address, and only the
+policy of the one around it stops that.
+"""
+
+from __future__ import annotations
+
+import html
+
+from sandbox_kernel.wall.modes import Wall
+
+__all__ = ["HEIGHT_MESSAGE", "content_security_policy", "frame"]
+
+HEIGHT_MESSAGE = "jupyter-sandbox:frame-height"
+"""``type`` of the message in which a frame tells the page around it its ``height`` in pixels."""
+
+_HEIGHT = 450
+_WITHOUT_FRAME = "Run the cell, or trust the notebook, to see this output."
+
+# Heights come from the body: that of the document never shrinks again.
+_SIZER = f"""<script>(() => {{
+const tell = () => parent.postMessage({{
+  type: "{HEIGHT_MESSAGE}", height: Math.ceil(document.body.getBoundingClientRect().height)
+}}, "*");
+new ResizeObserver(tell).observe(document.body); addEventListener("load", tell);
+}})()</script>"""
+_FORWARD = f"""<script>addEventListener("message", ({{source, data}}) => {{
+  if (source === frames[0] && data?.type === "{HEIGHT_MESSAGE}" && Number.isFinite(data.height))
+    parent.postMessage({{type: data.type, height: data.height}}, "*");
+}})</script>"""
+
+
+def content_security_policy(wall: Wall) -> str:
+    """Return the policy of a frame: what it brings along, and with network what is listed."""
+    listed = " ".join(wall.limits.frame_sources) if wall.loads else ""
+    images = "https:" if wall.loads else ""
+    rules = {
+        "default-src": "'none'",
+        "script-src": f"'unsafe-inline' 'unsafe-eval' data: blob: {listed}",
+        "style-src": f"'unsafe-inline' data: blob: {listed}",
+        "img-src": f"data: blob: {images}",
+        "media-src": f"data: blob: {images}",
+        "font-src": f"data: {listed}",
+        "connect-src": f"data: blob: {listed}",
+        "worker-src": "blob:",
+        "child-src": "blob:",
+        "frame-src": "'none'",
+        "form-action": "'none'",
+        "base-uri": "'none'",
+        "webrtc": "'block'",
+    }
+    return "; ".join(f"{name} {sources}".rstrip() for name, sources in rules.items())
+
+
+def frame(document: str, wall: Wall, *, height: int | None = None) -> str:
+    """Return the HTML of a frame that shows a document.
+
+    Parameters
+    ----------
+    document : str
+        HTML, whole or a part.
+    wall : Wall
+        Says what the frame may load.
+    height : int, optional
+        In pixels; a page that listens for `HEIGHT_MESSAGE` sets it better.
+    """
+    policy = html.escape(content_security_policy(wall))
+    head = (
+        '<!doctype html><html><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    )
+    inner = (
+        f"{head}<style>body{{margin:0;background:#fff;color:#000}}</style></head>"
+        f"<body>{_SIZER}{document}</body></html>"
+    )
+    outer = (
+        f"{head}<style>html,body,iframe{{margin:0;border:0;width:100%;height:100%;display:block;"
+        f"overflow:hidden}}</style>{_FORWARD}</head><body>"
+        f"<iframe sandbox='allow-scripts' srcdoc='{_quoted(inner)}'></iframe></body></html>"
+    )
+    return (
+        '<iframe class="jupyter-sandbox-frame" sandbox="allow-scripts" referrerpolicy="no-referrer"'
+        f' style="width:100%;height:{height or _HEIGHT}px;border:0;resize:vertical;overflow:auto"'
+        f" srcdoc='{_quoted(outer)}'>{_WITHOUT_FRAME}</iframe>"
+    )
+
+
+def _quoted(document: str) -> str:
+    """Return a document as a value between single quotes: it has many double ones."""
+    return document.replace("&", "&amp;").replace("'", "&#39;")
