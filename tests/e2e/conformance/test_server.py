@@ -170,6 +170,116 @@ def test_another_client_sees_the_kernels_state_at_once(server: JupyterServer) ->
         assert execution_state(server, connection.kernel_id) == "idle"
 
 
+def open_notebook(server: JupyterServer, path: str) -> Kernel:
+    """Open a notebook as a front end does: the server starts its kernel, and says whose it is."""
+    status, body = server.call(
+        "POST",
+        "/api/sessions",
+        {
+            "path": path,
+            "name": path.rpartition("/")[2],
+            "type": "notebook",
+            "kernel": {"name": KERNEL},
+        },
+    )
+    assert status == 201, body
+    kernel = Kernel(WsConnection(server, kernel_id=body["kernel"]["id"]))
+    kernel.become_ready()
+    return kernel
+
+
+def leave(kernel: Kernel) -> None:
+    assert isinstance(kernel.connection, WsConnection)
+    kernel.connection.disconnect()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(KERNEL == "python3", reason="a plain kernel ends with its server")
+def test_a_notebook_finds_its_interpreter_after_its_server_was_killed(
+    new_home: Callable[[], JupyterHome],
+) -> None:
+    """The notebook's path, as the server tells it, decides which sandbox and interpreter it gets.
+
+    Another notebook has another one; one of the same path on another server has the same.
+    """
+    home = new_home()
+    (home.work / "sub").mkdir()
+    for path in ("sub/study.ipynb", "other.ipynb"):
+        (home.work / path).write_text('{"cells": [], "metadata": {}, "nbformat": 4}')
+    with JupyterServer(home) as server:
+        study = open_notebook(server, "sub/study.ipynb")
+        other = open_notebook(server, "other.ipynb")
+        names = [k.value("__import__('os').environ['SANDBOX_ID']") for k in (study, other)]
+        study.cell("import os; kept = 41")
+        pid = study.value("os.getpid()")
+        assert study.value("os.getcwd()") == str(home.work / "sub")
+        assert other.cell("kept").content["ename"] == "NameError"
+        study.execute("import time; time.sleep(3); kept += 1").wait_for("execute_input")
+        server.process.kill()
+        server.process.wait()
+        leave(study)
+        leave(other)
+
+    with JupyterServer(home) as server:
+        again = open_notebook(server, "sub/study.ipynb")
+        assert again.value("os.getpid()") == pid
+        assert again.value("kept") == 42
+        leave(again)
+
+    assert names[0].startswith("nb-study-")
+    assert names[1].startswith("nb-other-")
+
+
+def ids_of(server: JupyterServer) -> set[str]:
+    return {kernel["id"] for kernel in server.get("/api/kernels")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("connected", ["stays", "goes"])
+def test_culling_is_jupyters_own_setting(
+    new_home: Callable[[], JupyterHome], connected: str
+) -> None:
+    """Idle kernels go as the server is told; with a page open only where that counts as idle, too.
+
+    A busy one stays in any case.  The server's log says why a kernel went, its sandbox goes with
+    it, and the page can have another one.
+    """
+    home = new_home()
+    options = {"idle_timeout": 8, "interval": 1, "connected": connected == "goes"}
+    with JupyterServer(
+        home, *(f"--MappingKernelManager.cull_{name}={value}" for name, value in options.items())
+    ) as server:
+        kernels = []
+        for _ in range(3):
+            kernels.append(Kernel(WsConnection(server, KERNEL)))
+            kernels[-1].become_ready()
+            if len(kernels) == 1:
+                asking = kernels[0].execute("input()", allow_stdin=True)
+                asking.wait_for_input()
+        busy, idle, left = kernels
+        ids = [kernel.connection.kernel_id for kernel in kernels]  # type: ignore[attr-defined]
+        leave(left)
+        expected = set(ids[:1] if connected == "goes" else ids[:2])
+
+        deadline = time.monotonic() + 45
+        while {kernel["id"] for kernel in server.get("/api/kernels")} != expected:
+            assert time.monotonic() < deadline, server.log
+            time.sleep(0.3)
+        if connected == "stays":
+            assert idle.value("1 + 1") == 2
+        busy.answer(asking, "answered")
+        assert asking.wait().result == "'answered'"
+        assert "Culling 'idle' kernel" in server.log
+        while len(list(home.sandboxes.glob("sandboxes/*"))) != len(expected):
+            assert time.monotonic() < deadline, "a culled kernel's sandbox stays"
+            time.sleep(0.1)
+        leave(idle)
+        with Kernel(WsConnection(server, KERNEL)) as another:
+            another.become_ready()
+            assert another.value("1 + 1") == 2
+        leave(busy)
+
+
 def assert_nothing_left(server: JupyterServer, home: JupyterHome) -> None:
     deadline = time.monotonic() + 15
     while True:
