@@ -30,6 +30,9 @@ def signal_group(pid: int, number: int) -> bool:
 class Children:
     """Reaps every child, own and adopted, and tells whoever watches it."""
 
+    adopts_orphans = True
+    """Whether descendants become our children when their own parent ends."""
+
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._watchers: dict[int, Callable[[int], None]] = {}

@@ -725,6 +725,9 @@ class Kernels:
 
     def _may_fork(self, request: StartKernelRequest) -> bool:
         """Whether a fork of the default kernel would be what was asked for."""
+        if not self.children.adopts_orphans:
+            # A forked kernel is one, and nobody else could wait for it.
+            return False
         return request.argv is None and self.config.kernel_argv is None
 
     def _current_server(self, variables: dict[str, str]) -> ForkClient | None:

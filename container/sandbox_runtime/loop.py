@@ -59,13 +59,13 @@ class Loop:
         self._soon: list[Callable[[], object]] = []
         self._signals: dict[int, Callable[[], None]] = {}
         self._wakeup, self._wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
-        self.add(self._wakeup, READ, self._on_signal)
+        self.add(self._wakeup, READ, self._on_wakeup)
+        self._take_signals()
         self._running = False
 
     def close(self) -> None:
         """Give the loop's own descriptors back."""
-        signal.set_wakeup_fd(-1)
+        self._leave_signals()
         self._epoll.close()
         os.close(self._wakeup)
         os.close(self._wakeup_write)
@@ -115,7 +115,14 @@ class Loop:
         signal.signal(number, _ignore)
         signal.siginterrupt(number, False)
 
-    def _on_signal(self, _events: int) -> None:
+    def _take_signals(self) -> None:
+        """Have every signal with a Python handler told through the pipe."""
+        signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
+
+    def _leave_signals(self) -> None:
+        signal.set_wakeup_fd(-1)
+
+    def _on_wakeup(self, _events: int) -> None:
         try:
             numbers = set(os.read(self._wakeup, 4096))
         except BlockingIOError:

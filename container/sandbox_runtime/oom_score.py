@@ -19,10 +19,13 @@ class OomScore:
     """The score of this process, which is raised while a program is started.
 
     Make it before the memory of this process is hidden; after that its files in ``/proc`` cannot be
-    opened.  Where there is no such file nothing is done.
+    opened.  Where there is no such file, or not `is_ours`, nothing is done.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_ours: bool = True) -> None:
+        self._fd = -1
+        if not is_ours:
+            return
         try:
             self._fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
             self._usual = os.pread(self._fd, 16, 0).strip()

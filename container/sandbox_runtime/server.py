@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import _socket
 
     from sandbox_kernel.wire.rpc import Call
+    from sandbox_runtime.children import Children
     from sandbox_runtime.config import Config
     from sandbox_runtime.connection import Exchange
     from sandbox_runtime.loop import Timer
@@ -49,14 +50,29 @@ class Runtime:
         if config.lock_fd is not None:
             # Kept open and not inherited: the lock ends with this very process.
             os.set_inheritable(config.lock_fd, False)
-        self._listener = _listen(config)
-        self.loop: Loop = Loop(self.log)
+        self._listener = self._listen()
+        self.loop: Loop = self._make_loop()
         self.activity = Activity(
             self.began, sleep_after=config.sleep_after, keep_alive=config.keep_alive
         )
-        self.loop.add(self._listener.fileno(), READ, self._accept)
+        self._admit_clients()
         self.loop.on_signal(signal.SIGTERM, lambda: self.stop(TERM_GRACE))
         self.loop.on_signal(signal.SIGINT, lambda: self.stop(TERM_GRACE))
+
+    # What a runtime that shares its process does otherwise; see `in_thread`.
+
+    def _listen(self) -> _socket.socket | None:
+        """Return where clients come from."""
+        return _listen(self.config)
+
+    def _make_loop(self) -> Loop:
+        return Loop(self.log)
+
+    def make_children(self) -> Children:
+        """Return who waits for the programs."""
+        from sandbox_runtime.children import Children  # noqa: PLC0415  part of the workshop
+
+        return Children(self.loop)
 
     def log(self, line: str) -> None:
         """Write a line to the log, which the engine keeps; one that has no room there is lost."""
@@ -75,6 +91,7 @@ class Runtime:
     # --- clients ------------------------------------------------------------------------------
 
     def _accept(self, _events: int) -> None:
+        assert self._listener is not None  # noqa: S101  or nobody would call
         sock = None
         try:
             sock = accept(self._listener)
@@ -87,10 +104,10 @@ class Runtime:
                 sock.close()
             self.log(f"accept: {error}")
             self.loop.remove(self._listener.fileno())
-            self.loop.call_later(0.1, self._accept_again)
+            self.loop.call_later(0.1, self._admit_clients)
 
-    def _accept_again(self) -> None:
-        if not self._stopping:
+    def _admit_clients(self) -> None:
+        if not self._stopping and self._listener is not None:
             self.loop.add(self._listener.fileno(), READ, self._accept)
 
     def admits(self, token: str) -> bool:
@@ -153,8 +170,9 @@ class Runtime:
         if self._stopping:
             return
         self._stopping = True
-        self.loop.remove_if_added(self._listener.fileno())
-        self._listener.close()
+        if self._listener is not None:
+            self.loop.remove_if_added(self._listener.fileno())
+            self._listener.close()
         if self._workshop is not None:
             self._workshop.stop(grace)
         self._give_up_at = time.monotonic() + grace + LAST_WORDS

@@ -28,7 +28,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["MOST_ARGV_SHOWN", "check_folder", "overlay", "program_name", "shown", "spawn"]
+__all__ = [
+    "MOST_ARGV_SHOWN",
+    "check_folder",
+    "overlay",
+    "program_name",
+    "share_process",
+    "shown",
+    "spawn",
+]
 
 MOST_ARGV_SHOWN = 4096
 """Characters of a command that are remembered for whoever lists processes."""
@@ -131,8 +139,8 @@ def spawn(
     if extra is not None:
         actions.append((os.POSIX_SPAWN_DUP2, extra, 3))
     score = _prepare()
-    # There is one thread, so the working directory may be borrowed for the moment of the start;
-    # posix_spawn itself has no portable way to set it.
+    # The working directory is this thread's alone, so it may be borrowed for the moment of the
+    # start; posix_spawn itself has no portable way to set it.
     _enter(cwd)
     try:
         path = _find(name, words[0], env.get("PATH", _DEFAULT_PATH))
@@ -158,9 +166,15 @@ def spawn(
 _score: OomScore | None = None
 
 
+def share_process() -> None:
+    """Start programs without changing this process: it is not the runtime's alone."""
+    global _score  # noqa: PLW0603  a fact about this process, once true always true
+    _score = OomScore(is_ours=False)
+
+
 def _prepare() -> OomScore:
     """Before the first program: close this process's memory to it, and adopt what it orphans."""
-    global _score  # noqa: PLW0603  a fact about this process, once true always true
+    global _score  # noqa: PLW0603  likewise
     if _score is None:
         _score = OomScore()
         hide_memory()

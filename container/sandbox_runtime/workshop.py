@@ -7,7 +7,6 @@ import time
 
 from sandbox_kernel.errors import ValidationFailedError
 from sandbox_kernel.wire.operations import ConfigureRequest, Empty, Health, ShutdownRequest
-from sandbox_runtime.children import Children
 from sandbox_runtime.dispatch import dispatch
 from sandbox_runtime.draft_ledger import has_drafts
 from sandbox_runtime.kernels import Kernels
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sandbox_kernel.wire.rpc import Call
+    from sandbox_runtime.children import Children
     from sandbox_runtime.connection import Exchange
     from sandbox_runtime.files import Files
     from sandbox_runtime.git import Checkouts
@@ -45,7 +45,8 @@ class Workshop:
         self._files: Files | None = None
         self._checkouts: Checkouts | None = None
         self._ports: Ports | None = None
-        self.children = children = Children(runtime.loop)
+        self.children: Children = runtime.make_children()
+        children = self.children
         self._memory_events = memory_events = MemoryEvents(runtime.config.memory_events)
         self._leftovers = leftovers = Leftovers(runtime.loop)
         self.processes: Processes = Processes(

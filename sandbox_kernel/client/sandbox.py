@@ -125,7 +125,8 @@ def get_sandbox(
     normalize_id : bool
         Lower the id first.
     transport : str, optional
-        ``rpc``, ``http`` or ``websocket`` (deprecated): what carries this handle's operations.  By
+        ``rpc``, ``http`` or ``websocket`` (deprecated): what carries this handle's operations; or
+        ``inprocess``, for tests against a runtime in this process, which isolates nothing.  By
         default what the environment variable ``SANDBOX_TRANSPORT`` says, else ``rpc``.
     enable_default_session : bool
         Whether texts given to this handle share one shell; else each has a shell of its own.

@@ -17,8 +17,8 @@ AnyTransport: TypeAlias = "RpcTransport | HttpTransport"
 
 __all__ = ["TRANSPORTS", "AnyTransport", "chosen_transport", "make_transport"]
 
-TRANSPORTS = ("rpc", "http", "websocket")
-"""Their names; the first is the default."""
+TRANSPORTS = ("rpc", "http", "websocket", "inprocess")
+"""Their names; the first is the default, the last is for runtimes of this very process."""
 
 _VARIABLE = "SANDBOX_TRANSPORT"
 
@@ -47,6 +47,11 @@ def make_transport(name: str, endpoint: Endpoint) -> AnyTransport:
     ----------
     name : str
         One of `TRANSPORTS`.
+
+    Raises
+    ------
+    SandboxConfigurationError
+        ``inprocess`` for a runtime that is elsewhere, as every isolated one is.
     """
     if name == "http":
         from sandbox_kernel.transports.http import HttpTransport  # noqa: PLC0415  few use it
@@ -56,4 +61,8 @@ def make_transport(name: str, endpoint: Endpoint) -> AnyTransport:
         from sandbox_kernel.transports.websocket import WebSocketTransport  # noqa: PLC0415  likewise
 
         return WebSocketTransport(endpoint)
+    if name == "inprocess":
+        from sandbox_kernel.transports.inprocess import InProcessTransport  # noqa: PLC0415  likewise
+
+        return InProcessTransport(endpoint)
     return RpcTransport(endpoint)

@@ -14,6 +14,7 @@ __all__ = ["Endpoint", "connect", "connect_at_once"]
 # sun_path is 108 bytes with its final NUL (unix(7)).
 _LONGEST_PATH = 107
 _TCP = "tcp://"
+_HERE = "inprocess:"  # see `local_doors`, which few need
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,7 @@ class Endpoint:
     sandbox_id : str
         For messages.
     socket : str
-        Path of its unix socket, or ``tcp://HOST:PORT``.
+        Path of its unix socket, ``tcp://HOST:PORT``, or ``inprocess:NAME`` for one in this process.
     token : str
         The incarnation token; never printed.
     """
@@ -51,6 +52,8 @@ def connect(endpoint: Endpoint, *, timeout: float | None = None) -> socket.socke
     try:
         if endpoint.socket.startswith(_TCP):
             client = _connect_tcp(endpoint.socket.removeprefix(_TCP), timeout)
+        elif endpoint.socket.startswith(_HERE):
+            client = _connect_here(endpoint.socket)
         else:
             client = _connect_unix(endpoint.socket, timeout)
     except OSError as error:
@@ -64,6 +67,11 @@ def connect_at_once(endpoint: Endpoint) -> socket.socket | None:
     """Connect without waiting; None where that may take time, or fail: `connect` knows."""
     if endpoint.socket.startswith(_TCP):
         return None
+    if endpoint.socket.startswith(_HERE):
+        try:
+            return _connect_here(endpoint.socket)
+        except OSError:
+            return None
     client = socket.socket(
         socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
     )
@@ -73,6 +81,12 @@ def connect_at_once(endpoint: Endpoint) -> socket.socket | None:
         client.close()
         return None
     return client
+
+
+def _connect_here(address: str) -> socket.socket:
+    from sandbox_kernel.transports.local_doors import connect_here  # noqa: PLC0415  for tests
+
+    return connect_here(address)
 
 
 def _connect_tcp(address: str, timeout: float | None) -> socket.socket:

@@ -11,6 +11,7 @@ from sandbox_kernel.engines.base import Engine, Launch, SandboxSpec, StateLayout
 from sandbox_kernel.engines.bubblewrap import BubblewrapEngine
 from sandbox_kernel.wire import terminal as wire
 from tests.support.docker import docker_engine
+from tests.support.inprocess_engine import InProcessEngine
 from tests.support.plain_engine import PlainEngine
 from tests.support.runtime_child import Client
 from tests.support.terminal_channel import PROMPT, TerminalChannel, run_in_foreground
@@ -19,8 +20,11 @@ ENGINES: dict[str, Callable[[], Engine]] = {
     "bubblewrap": BubblewrapEngine,
     "docker": docker_engine,
     "plain": PlainEngine,
+    "inprocess": InProcessEngine,
 }
 TOKEN = "token-of-the-terminals"
+
+pytestmark = pytest.mark.filterwarnings("ignore::sandbox_runtime.in_thread.NoIsolationWarning")
 
 
 @pytest.fixture(params=ENGINES)

@@ -19,6 +19,7 @@ from sandbox_kernel.engines.base import Engine, Instance, Launch, SandboxSpec, S
 from sandbox_kernel.engines.bubblewrap import BubblewrapEngine
 from sandbox_kernel.errors import EngineStartError, UnauthorizedError
 from tests.support.docker import client, docker_engine
+from tests.support.inprocess_engine import InProcessEngine, cut
 from tests.support.plain_engine import PlainEngine
 from tests.support.runtime_child import Client
 
@@ -27,8 +28,11 @@ ENGINES: dict[str, Callable[[], Engine]] = {
     "docker": docker_engine,
     "docker by tcp": lambda: docker_engine(door="tcp"),
     "plain": PlainEngine,
+    "inprocess": InProcessEngine,
 }
 TOKEN = "token-of-the-contract"
+
+pytestmark = pytest.mark.filterwarnings("ignore::sandbox_runtime.in_thread.NoIsolationWarning")
 
 
 @pytest.fixture(params=ENGINES)
@@ -69,6 +73,9 @@ def kill(instance: Instance) -> None:
     """End a runtime as by a power cut."""
     if "pid" in instance.data:
         os.kill(instance.data["pid"], signal.SIGKILL)
+        return
+    if instance.engine == "inprocess":
+        cut(instance.data["lifetime"])
         return
     with client() as connected:
         connected.kill(instance.data["container"])

@@ -18,22 +18,25 @@ from sandbox_kernel.errors import (
 from sandbox_kernel.manager.manager import Manager
 from sandbox_kernel.transports.choice import TRANSPORTS, make_transport
 from sandbox_kernel.wire.file_operations import WritePartRequest
-from tests.support.managed import plain_manager
+from tests.support.managed import local_manager
 
-pytestmark = pytest.mark.filterwarnings("ignore:The WebSocket transport:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The WebSocket transport:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::sandbox_runtime.in_thread.NoIsolationWarning"),
+]
 
 BIG = os.urandom(1 << 20) * 4 + b"\r\n\x00"
 
 
-@pytest.fixture(scope="module")
-def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
-    with plain_manager(tmp_path_factory.mktemp("data") / "sandbox") as made:
-        yield made
-
-
-@pytest.fixture(params=TRANSPORTS)
+@pytest.fixture(scope="module", params=TRANSPORTS)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def manager(name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
+    with local_manager(name, tmp_path_factory.mktemp("data") / "sandbox") as made:
+        yield made
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from sandbox_kernel.errors import (
     ContainerUnavailableError,
     OperationInterruptedError,
     ProcessNotFoundError,
+    SandboxConfigurationError,
     StaleProcessHandleError,
     TerminalNotFoundError,
     TransportError,
@@ -45,27 +46,31 @@ from sandbox_kernel.wire.operations import (
     WaitRequest,
     WriteStdinRequest,
 )
-from tests.support.managed import plain_manager
+from tests.support.inprocess_engine import cut
+from tests.support.managed import local_manager
 
-pytestmark = pytest.mark.filterwarnings("ignore:The WebSocket transport:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The WebSocket transport:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::sandbox_runtime.in_thread.NoIsolationWarning"),
+]
 
 ALL_BYTES = bytes(range(256)) * 40
 
 
+@pytest.fixture(scope="module", params=TRANSPORTS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
-    with plain_manager(tmp_path_factory.mktemp("data") / "sandbox") as made:
+def manager(name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
+    with local_manager(name, tmp_path_factory.mktemp("data") / "sandbox") as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def running(manager: Manager) -> Running:
     return manager.ensure("shared")
-
-
-@pytest.fixture(params=TRANSPORTS)
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture
@@ -250,7 +255,8 @@ async def test_a_wrong_token_is_refused_and_told(name: str, running: Running) ->
 
 
 async def test_nobody_listening_is_told(name: str, tmp_path: Path) -> None:
-    nowhere = Endpoint(sandbox_id="a", socket=str(tmp_path / "none"), token="x")
+    address = "inprocess:none" if name == "inprocess" else str(tmp_path / "none")
+    nowhere = Endpoint(sandbox_id="a", socket=address, token="x")
     async with make_transport(name, nowhere) as transport:
         with pytest.raises(ContainerUnavailableError):
             await transport.call("runtime.health", Empty())
@@ -268,7 +274,10 @@ async def test_a_runtime_that_dies_interrupts_calls_and_is_found_again(
         async with asyncio.timeout(10):
             await asyncio.gather(*(each.wait() for each in begun))
 
-        os.kill(health.pid, signal.SIGKILL)
+        if name == "inprocess":
+            await asyncio.to_thread(cut, running.lifetime)
+        else:
+            os.kill(health.pid, signal.SIGKILL)
 
         for each in await asyncio.gather(*calls, return_exceptions=True):
             assert isinstance(each, OperationInterruptedError)
@@ -302,9 +311,17 @@ async def test_no_descriptor_stays(name: str, running: Running) -> None:
     await asyncio.to_thread(wait_until, lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
+@pytest.mark.parametrize("name", ["rpc"], indirect=True)
 def test_the_websocket_transport_warns(running: Running) -> None:
     with pytest.warns(DeprecationWarning, match="deprecated"):
         make_transport("websocket", running.endpoint)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         make_transport("http", running.endpoint)
+
+
+@pytest.mark.parametrize("name", ["rpc"], indirect=True)
+def test_the_inprocess_transport_refuses_a_runtime_elsewhere(running: Running) -> None:
+    """It is never a way around an isolated one, nor one silently replaced by another way."""
+    with pytest.raises(SandboxConfigurationError, match="no part of this process"):
+        make_transport("inprocess", running.endpoint)

@@ -23,13 +23,13 @@ from sandbox_kernel.engines.alive import is_locked
 from sandbox_kernel.engines.base import Instance, Launch, Probe, StateLayout
 from sandbox_kernel.errors import EngineStartError
 
-__all__ = ["REFERENCE", "PlainEngine", "processes_of"]
+__all__ = ["MARK", "REFERENCE", "PlainEngine", "processes_of", "take_lock"]
 
 REFERENCE = "tests.support.plain_engine:PlainEngine"
 """How settings and ``SANDBOX_ENGINE`` name this engine."""
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
-_MARK = "PLAIN_ENGINE_LIFETIME"
+MARK = "PLAIN_ENGINE_LIFETIME"
 
 
 class PlainEngine:
@@ -47,7 +47,7 @@ class PlainEngine:
         layout = launch.layout
         for folder in (layout.run, layout.workspace, layout.home, layout.spool):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = _take_lock(layout)
+        lock = take_lock(layout)
         if lock is None:
             raise EngineStartError(self.name, launch.sandbox_id, f"{layout.lock} is held")
         with contextlib.ExitStack() as stack:
@@ -70,7 +70,7 @@ class PlainEngine:
                 stdout=log,
                 stderr=log,
                 pass_fds=(config_read, lock, listener.fileno()),
-                env={_MARK: launch.lifetime},
+                env={MARK: launch.lifetime},
                 start_new_session=True,
             )
             # Popen would warn about a child that is still running when it is collected.
@@ -109,7 +109,7 @@ class PlainEngine:
                 "HOME": str(layout.home),
                 "LANG": "C.UTF-8",
                 "SANDBOX_ID": launch.sandbox_id,
-                _MARK: launch.lifetime,
+                MARK: launch.lifetime,
                 **spec.env,
             },
             "spool_dir": str(layout.spool),
@@ -162,7 +162,7 @@ def _recorded(layout: StateLayout) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def _take_lock(layout: StateLayout) -> int | None:
+def take_lock(layout: StateLayout) -> int | None:
     lock = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + 1.0
     while True:
@@ -214,7 +214,7 @@ def _start_time(pid: int) -> str | None:
 
 def processes_of(lifetime: str) -> list[int]:
     """Return the living processes that belong to a lifetime."""
-    mark = f"{_MARK}={lifetime}".encode()
+    mark = f"{MARK}={lifetime}".encode()
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -17,6 +17,7 @@ from typing import Any, Self
 import sandbox_kernel
 import sandbox_runtime
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.transports.local_doors import SCHEME, connect_here
 from sandbox_kernel.wire.codec import decode, encode
 from sandbox_kernel.wire.operations import OPERATIONS
 from sandbox_kernel.wire.record import Record
@@ -123,22 +124,29 @@ class RuntimeChild:
         assert "Traceback" not in self.log()
 
 
+def _connected(path: str) -> socket.socket:
+    if path.startswith(SCHEME):
+        return connect_here(path)
+    is_tcp = path.startswith("tcp://")
+    made = socket.socket(socket.AF_INET if is_tcp else socket.AF_UNIX)
+    try:
+        if is_tcp:
+            host, _, port = path.removeprefix("tcp://").rpartition(":")
+            made.connect((host, int(port)))
+        else:
+            made.connect(path)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
 class Client:
     """Blocking calls over one connection; streams of it are read one at a time or by id."""
 
     def __init__(self, path: str, token: str = TOKEN) -> None:
         self.protocol = ClientConnection()
-        is_tcp = path.startswith("tcp://")
-        self.socket = socket.socket(socket.AF_INET if is_tcp else socket.AF_UNIX)
-        try:
-            if is_tcp:
-                host, _, port = path.removeprefix("tcp://").rpartition(":")
-                self.socket.connect((host, int(port)))
-            else:
-                self.socket.connect(path)
-        except OSError:
-            self.socket.close()
-            raise
+        self.socket = _connected(path)
         self.events: list[Any] = []
         self.send(self.protocol.hello(token, "test"))
         self.operations: dict[int, str] = {}
