@@ -215,8 +215,9 @@ class SandboxError(Exception):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "code" in cls.__dict__:
-            _BY_CODE[cls.code] = cls
+        if "code" in cls.__dict__ and _BY_CODE.setdefault(cls.code, cls) is not cls:
+            # What a peer sends is the code alone: it must lead back to the one class.
+            raise TypeError(f"{cls.code} is the code of {_BY_CODE[cls.code].__name__} already")
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}" if self.hint else self.message
@@ -374,7 +375,7 @@ class StorageError(SandboxStateError):
 class StorageFullError(SandboxStateError):
     """The disk or quota behind the manager's files is full; nothing was half written."""
 
-    code = "NO_SPACE"
+    code = "STORAGE_FULL"
     http_status = 507
 
     def __init__(self, path: str, action: str) -> None:
@@ -388,7 +389,7 @@ class StorageFullError(SandboxStateError):
 class SandboxBusyError(SandboxStateError):
     """Another process holds the sandbox's lock for longer than the wait allowed."""
 
-    code = "RESOURCE_BUSY"
+    code = "SANDBOX_BUSY"
     http_status = 409
 
     def __init__(self, sandbox_id: str, waited: float) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox_kernel.client import host_folder
 from sandbox_kernel.client.host_folder import FolderReader, FolderWriter, is_inside
 from sandbox_kernel.errors import (
     FileTooLargeError,
@@ -54,6 +55,26 @@ def write(folder, *entries, finish=True, **options):
 
 def everything(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+def test_a_file_has_no_name_until_it_is_whole(tmp_path, monkeypatch, nameless):
+    """So a kill leaves nothing; on file systems without such files it leaves a draft."""
+    if not nameless:
+        monkeypatch.setattr(host_folder, "_NAMELESS", 0)
+    for content in (b"new", b"newer"):
+        with FolderWriter(
+            path=tmp_path, overwrite=True, max_bytes=99, max_entries=9, symlinks="safe"
+        ) as writer:
+            writer.take(entry("f", size=9, mode=0o640), content[:1])
+            names = [name for name in everything(tmp_path) if name != "f"]
+            writer.take(None, content[1:])
+            writer.finish()
+
+        assert len(names) == (0 if nameless else 1)
+        assert everything(tmp_path) == ["f"]
+        assert (tmp_path / "f").read_bytes() == content
+        assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o640
 
 
 @pytest.mark.parametrize(
@@ -237,8 +258,8 @@ def test_a_full_disk_on_this_side(tmp_path):
         "    print(error.code, os.listdir(Path(sys.argv[1]) / 'f'))\n",
         str(tmp_path),
     )
-    assert said.strip() == "NO_SPACE []"
-    assert StorageFullError.code == "NO_SPACE"
+    assert said.strip() == "STORAGE_FULL []"
+    assert StorageFullError.code == "STORAGE_FULL"
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
