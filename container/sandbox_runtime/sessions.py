@@ -480,10 +480,8 @@ class Sessions:
         """Make a session."""
         session_id = request.session_id
         if session_id is None:
-            self._serial += 1
-            while f"s-{self._serial}" in self._table:
-                self._serial += 1
-            session_id = f"s-{self._serial}"
+            # Never that of another container's session: handles hold nothing else.
+            session_id = f"s-{os.urandom(8).hex()}"
         _check_id(session_id)
         check_timeout(request.command_timeout)
         shell_text.check_env(request.env)

@@ -3,7 +3,8 @@
 What comes from a sandbox is hostile: names may try to lead out of the folder, links may be planted
 between two steps, sizes may lie.  So no path of it is ever resolved by the system.  Each part of a
 name is checked, folders are opened one by one from the top with O_NOFOLLOW, and files are made as
-drafts beside their place and renamed there.
+drafts that are put in their place when they are whole.  Where the file system can have it, a draft
+has no name, so that nothing of it stays when we are killed; else it lies beside its place.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DRAFT = ".sandbox-draft-"
+_NAMELESS = getattr(os, "O_TMPFILE", 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +151,7 @@ class FolderWriter:
         _needs_descriptors()
         self._top = -1
         self._here: tuple[tuple[str, ...], int] | None = None
+        # The open file, its name if it has one, and the open folder.
         self._draft: tuple[int, str, int] | None = None
         self._entry: tuple[tuple[str, ...], int] = ((), 0)
         # By device and inode: names that a file system does not tell apart are one file.
@@ -214,8 +217,7 @@ class FolderWriter:
             if entry.size > self.max_bytes - self.written:
                 raise self._too_large(f"more than {self.max_bytes} bytes")
             folder = self._enter(names[:-1])
-            draft = _DRAFT + os.urandom(8).hex()
-            self._draft = os.open(draft, _NEW, 0o600, dir_fd=folder), draft, folder
+            self._draft = *_new_draft(folder), folder
             self._entry = names, mode
         elif entry.type == "symlink":
             self._make_link(names, entry.target or "")
@@ -260,37 +262,52 @@ class FolderWriter:
         fd, draft, folder = self._draft
         names, mode = self._entry
         os.fchmod(fd, mode)
-        self._place(draft, names, folder)
+        self._place(draft, names, folder, fd=fd)
         os.close(fd)
         self._draft = None
         self.files += 1
 
-    def _place(self, draft: str, names: tuple[str, ...], folder: int) -> None:
+    def _place(self, draft: str, names: tuple[str, ...], folder: int, *, fd: int = -1) -> None:
         name = names[-1]
         try:
             old: os.stat_result | None = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             old = None
-        made = os.stat(draft, dir_fd=folder, follow_symlinks=False)
+        made = os.stat(draft, dir_fd=folder, follow_symlinks=False) if draft else os.fstat(fd)
         if old is not None and (
             not self.overwrite
             or stat.S_ISDIR(old.st_mode)
             or (old.st_dev, old.st_ino) in self._made
         ):
             raise self._exists(names)
-        if old is None and stat.S_ISREG(made.st_mode):
-            # A link in the place of a rename: what came there since is not replaced.
-            try:
-                os.link(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
-            except FileExistsError:
-                raise self._exists(names) from None
-            except OSError:
+        # A link in the place of a rename: what came there since is not replaced.
+        try:
+            if not draft and old is None:
+                _give_name(fd, name, folder)
+            elif not draft:
+                self._draft = fd, _DRAFT + os.urandom(8).hex(), folder
+                draft = self._draft[1]
+                _give_name(fd, draft, folder)
                 os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+            elif old is None and stat.S_ISREG(made.st_mode):
+                self._link(draft, name, folder)
             else:
-                os.unlink(draft, dir_fd=folder)
-        else:
-            os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+                os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except FileExistsError:
+            raise self._exists(names) from None
         self._made.add((made.st_dev, made.st_ino))
+
+    @staticmethod
+    def _link(draft: str, name: str, folder: int) -> None:
+        try:
+            os.link(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except FileExistsError:
+            raise
+        except OSError:
+            # There are file systems without links.
+            os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+        else:
+            os.unlink(draft, dir_fd=folder)
 
     def _is_new(self, status: os.stat_result) -> bool:
         """Note a folder; False if it was made under another name by this transfer."""
@@ -337,8 +354,9 @@ class FolderWriter:
         draft, self._draft = self._draft, None
         if draft is not None:
             os.close(draft[0])
-            with contextlib.suppress(OSError):
-                os.unlink(draft[1], dir_fd=draft[2])
+            if draft[1]:
+                with contextlib.suppress(OSError):
+                    os.unlink(draft[1], dir_fd=draft[2])
 
     # --- refusals ---
 
@@ -350,6 +368,21 @@ class FolderWriter:
         path = str(self.path / "/".join(names))
         hint = "Use another folder, or overwrite=True for files that were there before."
         return PathExistsError(path, "write", "something of that name is there", hint=hint)
+
+
+def _new_draft(folder: int) -> tuple[int, str]:
+    """Return an open new file and its name, which is empty where it can do without."""
+    # Only by way of /proc is it given one (open(2), O_TMPFILE).
+    if _NAMELESS and os.path.isdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # a file system or kernel that knows no such files
+            flags = _NAMELESS | os.O_WRONLY | os.O_CLOEXEC
+            return os.open(".", flags, 0o600, dir_fd=folder), ""
+    draft = _DRAFT + os.urandom(8).hex()
+    return os.open(draft, _NEW, 0o600, dir_fd=folder), draft
+
+
+def _give_name(fd: int, name: str, folder: int) -> None:
+    os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=folder, follow_symlinks=True)
 
 
 def _write(fd: int, data: bytes | memoryview) -> None:

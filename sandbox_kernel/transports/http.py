@@ -10,7 +10,7 @@ from typing import Self
 
 from sandbox_kernel.errors import ContainerUnavailableError
 from sandbox_kernel.transports.endpoint import Endpoint
-from sandbox_kernel.transports.link import Events, FrameChannel, Link, row_of
+from sandbox_kernel.transports.link import Events, FrameChannel, Link, ended_since, row_of
 from sandbox_kernel.transports.rpc import RpcTransport
 from sandbox_kernel.wire.codec import decode
 from sandbox_kernel.wire.http import HttpClient
@@ -51,7 +51,8 @@ class HttpTransport:
         self._busy: set[_Line] = set()
         self._channels = RpcTransport(endpoint)
         self._is_closed = False
-        self._is_admitted = False
+        self._was_admitted = False
+        self._is_over = False
 
     def __del__(self) -> None:
         # Handles that go out of use in a notebook are rarely closed; connections must not stay.
@@ -64,15 +65,15 @@ class HttpTransport:
         Raises
         ------
         ContainerUnavailableError
-            Nobody listens.
+            Nobody listens, or another incarnation than the one that had let us in.
         UnauthorizedError
             Another incarnation listens there by now.
         """
-        if not self._is_admitted:
+        # A connection that is kept leads to the runtime that it was made to; a new one to whoever
+        # listens now.
+        if not self._was_admitted or not any(line.is_free for line in self._free):
             await self.call("runtime.health", Empty())
-            self._is_admitted = True
-            return
-        self._give_back(await self._line())
+            self._was_admitted = True
 
     async def call(
         self, operation: str, request: Record, *, incarnation: str | None = None
@@ -134,11 +135,14 @@ class HttpTransport:
             finally:
                 link.finish(call)
         finally:
+            self._is_over = self._is_over or link.is_foreign
             self._give_back(line)
 
     async def _line(self) -> _Line:
         if self._is_closed:
             raise ContainerUnavailableError(self.endpoint.sandbox_id, "this connection was closed")
+        if self._is_over:
+            raise ended_since(self.endpoint)
         while self._free:
             line = self._free.pop()
             if line.is_free:
@@ -146,13 +150,15 @@ class HttpTransport:
             line.link.abandon()
         else:
             protocol = HttpClient()
-            line = _Line(await Link.open(self.endpoint, protocol), protocol)
+            link = await Link.open(self.endpoint, protocol, was_admitted=self._was_admitted)
+            line = _Line(link, protocol)
         self._busy.add(line)
         return line
 
     def _give_back(self, line: _Line) -> None:
         self._busy.discard(line)
-        if line.is_free and len(self._free) < _MOST_KEPT and not self._is_closed:
+        is_over = self._is_closed or self._is_over
+        if line.is_free and len(self._free) < _MOST_KEPT and not is_over:
             self._free.append(line)
         else:
             line.link.abandon()

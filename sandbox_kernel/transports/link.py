@@ -20,6 +20,7 @@ from sandbox_kernel.errors import (
     ProtocolViolationError,
     SandboxError,
     TransportError,
+    UnauthorizedError,
 )
 from sandbox_kernel.transports.endpoint import Endpoint, connect, connect_at_once
 from sandbox_kernel.wire.codec import decode, encode
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.wire.http import HttpClient
     from sandbox_kernel.wire.websocket import WebSocketClient
 
-__all__ = ["Events", "FrameChannel", "Link", "row_of"]
+__all__ = ["Events", "FrameChannel", "Link", "ended_since", "row_of"]
 
 _READ_BYTES = 256 << 10
 _FIRST_READ_BYTES = 16 << 10
@@ -88,8 +89,12 @@ class Link:
         endpoint: Endpoint,
         client: socket.socket,
         protocol: ClientConnection | HttpClient | WebSocketClient,
+        *,
+        was_admitted: bool = False,
     ) -> None:
         self._endpoint = endpoint
+        self._was_admitted = was_admitted
+        self._is_foreign = False
         self._socket = client
         self._loop = asyncio.get_running_loop()
         self._protocol = protocol
@@ -126,6 +131,8 @@ class Link:
         cls,
         endpoint: Endpoint,
         protocol: ClientConnection | HttpClient | WebSocketClient | None = None,
+        *,
+        was_admitted: bool = False,
     ) -> Self:
         """Connect and be welcomed, so that a call on this link is known to have a taker.
 
@@ -133,11 +140,15 @@ class Link:
         ----------
         protocol : optional
             What to speak; the frame door's by default.
+        was_admitted : bool
+            Whether the endpoint's runtime has let us in before: who does not know us now is another
+            one, and the endpoint's has ended.
 
         Raises
         ------
         ContainerUnavailableError
-            Nobody listens, or the runtime ended before it answered, or it does not answer.
+            Nobody listens, or the runtime ended before it answered, or it does not answer; or
+            another incarnation listens there by now, and `was_admitted`.
         UnauthorizedError
             Another incarnation listens there by now.
         """
@@ -147,7 +158,7 @@ class Link:
         if client is None:
             client = await asyncio.to_thread(connect, endpoint, timeout=_CONNECT_TIMEOUT)
         client.setblocking(False)
-        link = cls(endpoint, client, protocol or ClientConnection())
+        link = cls(endpoint, client, protocol or ClientConnection(), was_admitted=was_admitted)
         try:
             await asyncio.wait_for(asyncio.shield(link._welcome), _WELCOME_TIMEOUT)
         except TimeoutError as error:
@@ -174,6 +185,11 @@ class Link:
         return self._welcome.done() and self._welcome.exception() is None
 
     @property
+    def is_foreign(self) -> bool:
+        """Whether the other end has turned out to be another incarnation than the endpoint's."""
+        return self._is_foreign
+
+    @property
     def is_usable(self) -> bool:
         """Whether calls may be sent: the other end has not hung up, as far as we can know.
 
@@ -194,7 +210,17 @@ class Link:
     # --- calls ---
 
     def begin(self, operation: Operation, request: Record, incarnation: str | None) -> int:
-        """Send a call; return its id."""
+        """Send a call; return its id.
+
+        Raises
+        ------
+        ContainerUnavailableError
+            The other end has hung up; nothing was sent.
+        """
+        if self._broken is not None or not self._is_sendable:
+            # Nobody is left to interrupt a call that comes after the end of the link.
+            reason = "it ended before it took the operation"
+            raise ContainerUnavailableError(self._endpoint.sandbox_id, reason) from self._broken
         value, body = encode(request)
         credit = _STREAM_CREDIT if operation.kind is Kind.STREAM else INITIAL_CREDIT
         call, data = self._protocol.call(
@@ -385,9 +411,8 @@ class Link:
             if not self._welcome.done():
                 self._welcome.set_result(event)
         elif isinstance(event, Failed) and event.call == 0:
-            assert isinstance(event.error, SandboxError)  # noqa: S101  ClientConnection makes it so
-            self._broken = event.error
-            raise event.error
+            self._broken = self._refusal(event.error)
+            raise self._broken
         else:
             self._answer(event)
 
@@ -397,11 +422,17 @@ class Link:
         if pending is None or pending.answer.done():
             return
         if isinstance(event, Failed):
-            assert isinstance(event.error, SandboxError)  # noqa: S101  likewise
-            pending.answer.set_exception(event.error)
+            pending.answer.set_exception(self._refusal(event.error))
         else:
             pending.answer.set_result(event)
         pending.news.set()
+
+    def _refusal(self, error: object) -> SandboxError:
+        assert isinstance(error, SandboxError)  # noqa: S101  ClientConnection makes it so
+        if self._was_admitted and isinstance(error, UnauthorizedError):
+            self._is_foreign = True
+            return ended_since(self._endpoint)
+        return error
 
     def _take_item(self, event: Item) -> None:
         pending = self._pending.get(event.call)
@@ -605,6 +636,12 @@ class FrameChannel:
     async def aclose(self) -> None:
         """Close the connection; a second time is fine."""
         await self._link.aclose()
+
+
+def ended_since(endpoint: Endpoint) -> ContainerUnavailableError:
+    """Return the error for an endpoint that had let us in, where another incarnation is by now."""
+    reason = "it has ended, and another incarnation runs"
+    return ContainerUnavailableError(endpoint.sandbox_id, reason)
 
 
 def row_of(operation: str, kind: Kind) -> Operation:

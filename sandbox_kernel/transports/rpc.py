@@ -40,6 +40,7 @@ class RpcTransport:
         self._ending: list[Link] = []
         self._opening = asyncio.Lock()
         self._is_closed = False
+        self._was_admitted = False
 
     def __del__(self) -> None:
         # Handles that go out of use in a notebook are rarely closed; the connection must not stay.
@@ -52,7 +53,7 @@ class RpcTransport:
         Raises
         ------
         ContainerUnavailableError
-            Nobody listens.
+            Nobody listens, or another incarnation than the one that had let us in.
         UnauthorizedError
             Another incarnation listens there by now.
         """
@@ -137,8 +138,9 @@ class RpcTransport:
                 self._ending.append(self._link)
                 self._link = None
             if self._link is None:
-                self._link = await self._new_link()
+                self._link = await self._new_link(was_admitted=self._was_admitted)
+                self._was_admitted = True
             return self._link
 
-    async def _new_link(self) -> Link:
-        return await Link.open(self.endpoint)
+    async def _new_link(self, *, was_admitted: bool) -> Link:
+        return await Link.open(self.endpoint, was_admitted=was_admitted)

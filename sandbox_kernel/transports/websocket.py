@@ -33,5 +33,6 @@ class WebSocketTransport(RpcTransport):
         )
         super().__init__(endpoint)
 
-    async def _new_link(self) -> Link:
-        return await Link.open(self.endpoint, WebSocketClient(os.urandom))
+    async def _new_link(self, *, was_admitted: bool) -> Link:
+        protocol = WebSocketClient(os.urandom)
+        return await Link.open(self.endpoint, protocol, was_admitted=was_admitted)

@@ -24,6 +24,7 @@ from sandbox_kernel.errors import (
     ProcessSpawnFailedError,
     ProcessWaitTimeoutError,
     SandboxConfigurationError,
+    SessionNotFoundError,
     StaleProcessHandleError,
     StdinClosedError,
 )
@@ -281,6 +282,37 @@ async def test_a_wait_that_ends_leaves_the_process(sandbox):
 
     assert (ended.exit_code, ended.signal) == (137, signal.SIGKILL)
     assert (await process.refresh()).status == "killed"
+
+
+@pytest.mark.filterwarnings("ignore:The WebSocket transport:DeprecationWarning")
+@pytest.mark.parametrize("transport", ["rpc", "http", "websocket"])
+async def test_a_restart_by_others_is_not_noticed(manager, transport):
+    """The next operation finds the new container, also those that start nothing."""
+    async with (
+        get_sandbox("demo", manager=manager, transport=transport) as sandbox,
+        get_sandbox("demo", manager=manager) as other,
+    ):
+        for _ in range(2):
+            await sandbox.exec(["true"])
+            await other.stop(grace=0)
+            await other.start_process(["sleep", "60"])
+
+            assert [each.argv for each in await sandbox.list_processes()] == [["sleep", "60"]]
+            await other.stop(grace=0)
+            await other.start()
+            assert (await sandbox.exec(["echo", "x"])).stdout == b"x\n"
+
+
+async def test_a_session_of_an_earlier_container_is_never_another_one(sandbox):
+    """A name that was made for one is not made again for another."""
+    mine = await sandbox.create_session()
+    await mine.exec("word=mine")
+    await sandbox.stop(grace=0)
+    theirs = await sandbox.create_session()
+
+    with pytest.raises(SessionNotFoundError):
+        await mine.exec("word=mine")
+    assert (await theirs.exec("echo $word")).stdout == b"\n"
 
 
 async def test_a_stop_makes_handles_stale_and_the_next_operation_starts_again(sandbox):

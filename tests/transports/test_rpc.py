@@ -20,6 +20,8 @@ from sandbox_kernel.errors import (
     UnauthorizedError,
 )
 from sandbox_kernel.transports.endpoint import Endpoint
+from sandbox_kernel.transports.http import HttpTransport
+from sandbox_kernel.transports.link import Link, row_of
 from sandbox_kernel.transports.rpc import RpcTransport
 from sandbox_kernel.wire.codec import encode
 from sandbox_kernel.wire.operations import (
@@ -29,6 +31,7 @@ from sandbox_kernel.wire.operations import (
     Health,
     KernelInfo,
     KernelRequest,
+    Kind,
     OutputEvent,
     ProcessRequest,
     StartProcessRequest,
@@ -330,6 +333,34 @@ async def test_nobody_listens(tmp_path):
         with pytest.raises(ContainerUnavailableError, match="before it answered"):
             await closing.call("runtime.health", Empty())
     await transport.aclose()
+
+
+async def test_a_call_after_the_end_of_a_connection_waits_for_nothing(tmp_path):
+    """The runtime may be killed between its welcome and the call that it is for."""
+
+    async def script(peer: Peer) -> None:
+        await peer.welcome()
+
+    async with scripted(tmp_path, script) as transport:
+        link = await Link.open(transport.endpoint)
+        await asyncio.wait([link._reader])
+        with pytest.raises(ContainerUnavailableError):
+            link.begin(row_of("runtime.health", Kind.CALL), Empty(), None)
+
+
+async def test_whoever_knew_us_has_ended_when_another_listens(manager):
+    """A restart is no question of rights, whether a new connection or a new request tells it."""
+    running = await asyncio.to_thread(manager.ensure, "a")
+    for kind in (RpcTransport, HttpTransport):
+        async with kind(running.endpoint) as transport:
+            await transport.open()
+            await asyncio.to_thread(manager.stop, "a", grace=0)
+            running = await asyncio.to_thread(manager.ensure, "a")
+            for _ in range(2):
+                with pytest.raises(ContainerUnavailableError):
+                    await transport.call("runtime.health", Empty())
+                with pytest.raises(ContainerUnavailableError):
+                    await transport.open()
 
 
 async def test_a_wrong_token_is_refused_before_anything_is_sent(manager):
