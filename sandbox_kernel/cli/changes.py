@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from contextlib import AbstractContextManager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from sandbox_kernel.cli.report import print_json, printable, size_text
 from sandbox_kernel.cli.sandboxes import confirm
 from sandbox_kernel.engines.base import FolderMode
 from sandbox_kernel.errors import SandboxConfigurationError, StorageError, StorageFullError
+from sandbox_kernel.folder.notebooks import clean_notebook
 from sandbox_kernel.folder.selection import Selection
 from sandbox_kernel.manager import locks
 from sandbox_kernel.manager.manager import Manager, SandboxInfo
+from sandbox_kernel.wall.modes import Wall
 
 __all__ = ["apply", "diff", "discard"]
 
@@ -46,6 +49,7 @@ def apply(arguments: Namespace) -> int:
     """Take changes over; fails when one that was to be taken over was not."""
     with closing(Manager()) as manager:
         info, folder = _overlay(manager, arguments.sandbox)
+    wall = Wall(mode=info.spec.output_policy, network=info.spec.network)
     try:
         outcomes = layer.apply(
             info.layout,
@@ -54,6 +58,7 @@ def apply(arguments: Namespace) -> int:
             links=arguments.links,
             hidden=arguments.hidden,
             force=arguments.force,
+            clean=partial(clean_notebook, wall=wall),
             # Who names paths has said what is meant.
             ask=None if arguments.paths or arguments.yes else _ask,
         )
@@ -72,6 +77,7 @@ def apply(arguments: Namespace) -> int:
                     **_change_facts(outcome.change),
                     "status": str(outcome.status),
                     "reason": outcome.reason,
+                    "cleaned": outcome.cleaned,
                 }
                 for outcome in outcomes
             ]
@@ -79,6 +85,8 @@ def apply(arguments: Namespace) -> int:
     elif outcomes:
         for outcome in outcomes:
             print(_line(_became(outcome), outcome.change, outcome.reason))
+            for line in outcome.cleaned:
+                print(_row("", printable(line)))
         _tell_left_out(outcomes)
     else:
         print(f"No changes in {folder}.")

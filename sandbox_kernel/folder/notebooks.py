@@ -1,31 +1,38 @@
-"""Clean a notebook that leaves a sandbox: what it holds besides cells must not act on the host."""
+"""A notebook that leaves a sandbox: from bytes to bytes, through the output wall."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import NamedTuple
 
-__all__ = ["LARGEST_NOTEBOOK", "NotANotebookError", "clean_notebook", "is_notebook"]
+from sandbox_kernel.wall.modes import Wall
+from sandbox_kernel.wall.notebooks import NotANotebookError
+from sandbox_kernel.wall.notebooks import clean_notebook as clean_value
+
+__all__ = ["LARGEST_NOTEBOOK", "CleanNotebook", "NotANotebookError", "clean_notebook"]
 
 LARGEST_NOTEBOOK = 256 << 20
 """Bytes; a notebook is cleaned in memory, where it takes several times its size."""
 
 
-class NotANotebookError(ValueError):
-    """The file is named like a notebook and is none."""
+class CleanNotebook(NamedTuple):
+    """A notebook that acts on nothing when it is opened."""
+
+    content: bytes
+    """The file."""
+    changes: list[str]
+    """A line on each thing that was left out or is drawn otherwise; see `sandbox_kernel.wall`."""
 
 
-def is_notebook(path: str) -> bool:
-    """Whether Jupyter would open this file as a notebook."""
-    return path.lower().endswith(".ipynb")
+def clean_notebook(content: bytes, wall: Wall | None = None) -> CleanNotebook:
+    """Return the notebook built anew, as docs/security.md says, with one of our kernels.
 
-
-def clean_notebook(content: bytes) -> bytes:
-    """Return the notebook without saved widget state and without any mark of trust.
-
-    Saved widget state names code that the page loads; it is built anew when cells run.  Outputs
-    stay: Jupyter shows those of a notebook it does not trust with scripts and styles removed, and
-    trust comes only from the user running its cells or saying so.
+    Parameters
+    ----------
+    content : bytes
+        The file as it is in the sandbox.
+    wall : Wall, optional
+        By which outputs are judged; by default as those of a sandbox without network.
 
     Raises
     ------
@@ -36,29 +43,12 @@ def clean_notebook(content: bytes) -> bytes:
         notebook = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise NotANotebookError("it is not a readable notebook") from error
-    if not isinstance(notebook, dict) or not isinstance(notebook.get("nbformat"), int):
-        raise NotANotebookError("it is not a readable notebook")
-    metadata = notebook.get("metadata")
-    if isinstance(metadata, dict):
-        metadata.pop("widgets", None)
-        metadata.pop("signature", None)  # where notebooks of format 3 kept their trust
-    for cell in _cells(notebook):
-        cell_metadata = cell.get("metadata")
-        if isinstance(cell_metadata, dict):
-            cell_metadata.pop("trusted", None)
+    notebook, changes = clean_value(notebook, wall or Wall())
     # Jupyter's own form: indented by one, text as it is, NaN as a word, a line feed at the end.
-    try:
-        text = json.dumps(notebook, ensure_ascii=False, indent=1)
-    except RecursionError as error:
-        raise NotANotebookError("it is not a readable notebook") from error
-    return text.encode("utf-8", "surrogatepass") + b"\n"
+    text = json.dumps(notebook, ensure_ascii=False, indent=1)
+    return CleanNotebook(text.encode("utf-8", "surrogatepass") + b"\n", changes)
 
 
-def _cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return every cell, also those of format 3, which lie in worksheets."""
-    holders = [notebook, *_dicts(notebook.get("worksheets"))]
-    return [cell for holder in holders for cell in _dicts(holder.get("cells"))]
-
-
-def _dicts(value: object) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+def is_notebook(path: str) -> bool:
+    """Whether Jupyter would open this file as a notebook."""
+    return path.lower().endswith(".ipynb")

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from sandbox_kernel.engines.base import StateLayout
 from sandbox_kernel.engines.remove import remove_tree
@@ -19,7 +19,12 @@ from sandbox_kernel.errors import StorageError, StorageFullError
 from sandbox_kernel.folder.changes import Change, ChangeKind, diff
 from sandbox_kernel.folder.layer import FileType, open_layer
 from sandbox_kernel.folder.ledger import Takeovers
-from sandbox_kernel.folder.notebooks import LARGEST_NOTEBOOK, clean_notebook, is_notebook
+from sandbox_kernel.folder.notebooks import (
+    LARGEST_NOTEBOOK,
+    CleanNotebook,
+    clean_notebook,
+    is_notebook,
+)
 from sandbox_kernel.folder.selection import Selection
 from sandbox_kernel.folder.walk import LinkInTheWayError, make_parents, open_folder, open_parent
 
@@ -52,11 +57,14 @@ class Outcome:
         Whether it was.
     reason : str
         Why not, or empty.
+    cleaned : tuple of str
+        What of a notebook that was taken over was left out or is drawn otherwise, a line each.
     """
 
     change: Change
     status: Status
     reason: str = ""
+    cleaned: tuple[str, ...] = ()
 
 
 class _RefusedError(Exception):
@@ -71,7 +79,7 @@ def apply(
     links: bool = False,
     hidden: bool = False,
     force: bool = False,
-    clean: Callable[[bytes], bytes] = clean_notebook,
+    clean: Callable[[bytes], CleanNotebook] = clean_notebook,
     ask: Callable[[list[Change]], None] | None = None,
 ) -> list[Outcome]:
     """Copy chosen changes, or all of them, from a sandbox's layer to the host's folder.
@@ -173,7 +181,7 @@ def _decide(
 
 def _carry_out(move: _Move, change: Change) -> Outcome:
     try:
-        move(change)
+        cleaned = move(change)
     except (_RefusedError, ValueError) as error:
         return Outcome(change=change, status=Status.REFUSED, reason=str(error))
     except (MemoryError, RecursionError):
@@ -187,7 +195,7 @@ def _carry_out(move: _Move, change: Change) -> Outcome:
             raise  # it would be no better for the others
         reason = error.strerror or str(error)
         return Outcome(change=change, status=Status.REFUSED, reason=reason.lower())
-    return Outcome(change=change, status=Status.APPLIED)
+    return Outcome(change=change, status=Status.APPLIED, cleaned=cleaned)
 
 
 def _stopped(
@@ -211,51 +219,61 @@ def _stopped(
     return stopped
 
 
+class _Made(NamedTuple):
+    """The state of the layer's file whose copy was made, and what of it was cleaned."""
+
+    status: os.stat_result
+    cleaned: tuple[str, ...] = ()
+
+
 class _Move:
     """Carries one change at a time from the layer to the host, through descriptors only."""
 
     def __init__(
-        self, upper: int, host: int, clean: Callable[[bytes], bytes], takeovers: Takeovers
+        self, upper: int, host: int, clean: Callable[[bytes], CleanNotebook], takeovers: Takeovers
     ) -> None:
         self._upper = upper
         self._host = host
         self._clean = clean
         self._takeovers = takeovers
 
-    def __call__(self, change: Change) -> None:
+    def __call__(self, change: Change) -> tuple[str, ...]:
+        """Carry it out; return what of a notebook was cleaned."""
         parts = tuple(change.path.split("/"))
         name = parts[-1]
         if change.kind is ChangeKind.DELETED:
             with open_parent(self._host, parts) as host:
                 _delete(host, name)
             self._takeovers.note_deleted(change.path)
-            return
+            return ()
         make_parents(self._host, parts)
         with open_parent(self._upper, parts) as upper, open_parent(self._host, parts) as host:
             draft = _draft_name()
             try:
-                layer_status = self._make(change, upper, host, name, draft)
+                layer_status, cleaned = self._make(change, upper, host, name, draft)
                 _put_in_place(host, draft, name, is_new_type=change.kind is ChangeKind.TYPE_CHANGED)
             except BaseException:
                 _remove_if_there(host, draft)
                 raise
             host_status = os.stat(name, dir_fd=host, follow_symlinks=False)
             self._takeovers.note(change.path, layer_status, host_status)
+        return cleaned
 
-    def _make(self, change: Change, upper: int, host: int, name: str, draft: str) -> os.stat_result:
-        """Make the new file beside the old one; return the state of the layer's file."""
+    def _make(self, change: Change, upper: int, host: int, name: str, draft: str) -> _Made:
+        """Make the new file beside the old one."""
         match change.type:
             case FileType.FOLDER:
                 os.mkdir(draft, 0o755, dir_fd=host)
-                return os.stat(name, dir_fd=upper, follow_symlinks=False)
+                return _Made(os.stat(name, dir_fd=upper, follow_symlinks=False))
             case FileType.LINK:
                 status = os.stat(name, dir_fd=upper, follow_symlinks=False)
                 os.symlink(os.readlink(name, dir_fd=upper), draft, dir_fd=host)
-                return status
+                return _Made(status)
             case _:
                 return self._copy(change.path, upper, host, name, draft)
 
-    def _copy(self, path: str, upper: int, host: int, name: str, draft: str) -> os.stat_result:
+    def _copy(self, path: str, upper: int, host: int, name: str, draft: str) -> _Made:
+        cleaned: list[str] = []
         # O_NONBLOCK: what was a file in the diff may be a pipe by now.
         read = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         write = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -269,14 +287,15 @@ class _Move:
                     if status.st_size > LARGEST_NOTEBOOK:
                         most = f"{LARGEST_NOTEBOOK >> 20} MiB"
                         raise _RefusedError(f"notebooks over {most} are not taken over")
-                    copy.write(self._clean(source.read(status.st_size)))
+                    content, cleaned = self._clean(source.read(status.st_size))
+                    copy.write(content)
                 else:
                     _copy_data(source, copy, status.st_size)
                 copy.flush()
                 os.fchmod(copy.fileno(), _permissions(status, host, name))
                 os.utime(copy.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
                 os.fsync(copy.fileno())
-        return status
+        return _Made(status, tuple(cleaned))
 
 
 def _copy_data(source: BinaryIO, copy: BinaryIO, size: int) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -230,7 +231,7 @@ def test_host_edits_after_a_takeover_are_not_shown_as_the_sandboxs(layout, folde
 
 
 def test_notebooks_are_cleaned(layout, folder, inside):
-    """Saved widget state and marks of trust stay behind; text in any script arrives as it was."""
+    """What acts on opening stays behind, and so does a kernel of the host; text arrives as it was."""
     notebook = {
         "cells": [
             {
@@ -238,29 +239,56 @@ def test_notebooks_are_cleaned(layout, folder, inside):
                 "id": "a",
                 "metadata": {"trusted": True},
                 "source": "print('é')",
-                "outputs": [],
+                "outputs": [
+                    {
+                        "output_type": "display_data",
+                        "data": {"application/javascript": "1", "text/plain": "é"},
+                        "metadata": {},
+                    }
+                ],
                 "execution_count": 1,
             }
         ],
-        "metadata": {"widgets": {"application/vnd.jupyter.widget-state+json": {}}, "x": 1},
+        "metadata": {
+            "widgets": {"application/vnd.jupyter.widget-state+json": {}},
+            "title": "x",
+            "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
+        },
         "nbformat": 4,
         "nbformat_minor": 5,
     }
     (layout.folder / "upper" / "a.ipynb").write_text(json.dumps(notebook))
     (layout.folder / "upper" / "b.ipynb").write_text("{not json")
 
-    assert statuses(layout, folder) == {"a.ipynb": "applied", "b.ipynb": "refused"}
+    outcomes = {outcome.change.path: outcome for outcome in apply(layout, folder)}
+
+    assert {path: str(each.status) for path, each in outcomes.items()} == {
+        "a.ipynb": "applied",
+        "b.ipynb": "refused",
+    }
     text = (folder / "a.ipynb").read_text()
     arrived = json.loads(text)
-    assert arrived["metadata"] == {"x": 1}
+    assert arrived["metadata"]["title"] == "x"
+    assert arrived["metadata"]["kernelspec"]["name"] == "sandbox-python"
+    assert "widgets" not in arrived["metadata"]
     assert arrived["cells"][0]["metadata"] == {}
+    assert arrived["cells"][0]["outputs"][0]["data"] == {"text/plain": ANY}
     assert "'é'" in text
+    assert outcomes["a.ipynb"].cleaned == (
+        "metadata of the notebook: left out 'widgets'",
+        "the kernel is sandbox-python",
+        "cell 1: metadata: left out 'trusted'",
+        "cell 1: an output drawn otherwise",
+    )
 
 
 def test_one_odd_notebook_keeps_no_other_file_back(layout, folder):
     """NaN is written as Python and Jupyter write it; what cannot be cleaned is refused alone."""
     upper = layout.folder / "upper"
-    (upper / "nan.ipynb").write_text('{"cells": [], "metadata": {"x": NaN}, "nbformat": 4}')
+    (upper / "nan.ipynb").write_text(
+        '{"cells": [{"cell_type": "code", "outputs": [{"output_type": "display_data",'
+        ' "data": {"application/json": {"x": NaN}}}]}], "metadata": {}, "nbformat": 4}'
+    )
     (upper / "deep.ipynb").write_text("[" * 200_000)
     (upper / "huge.ipynb").touch()
     os.truncate(upper / "huge.ipynb", 1 << 40)
