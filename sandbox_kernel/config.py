@@ -21,10 +21,13 @@ from traitlets import Bool, Dict, Enum, Float, Int, List, TraitError, Unicode
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import PyFileConfigLoader
 
+from sandbox_kernel.wall.modes import FRAME_SOURCES
+
 __all__ = [
     "CONFIGURABLES",
     "BubblewrapEngine",
     "DockerEngine",
+    "OutputLimits",
     "SandboxKernelApp",
     "SandboxManager",
     "checked",
@@ -82,6 +85,14 @@ class SandboxManager(Configurable):
         600.0, allow_none=True, help="Idle seconds until a sandbox sleeps; None never."
     ).tag(config=True)
     keep_alive = Bool(False, help="Never sleep, whatever ``sleep_after`` says.").tag(config=True)
+    output_policy = Enum(
+        ["strict", "default", "trusted"],
+        "default",
+        help=(
+            "How a page draws what a sandbox sends: ``strict`` (nothing that acts), ``default``"
+            " (what acts is framed) or ``trusted`` (as from a local kernel)."
+        ),
+    ).tag(config=True)
     command_timeout = Float(
         None,
         allow_none=True,
@@ -183,11 +194,37 @@ class SandboxKernelApp(Configurable):
     ).tag(config=True)
 
 
+class OutputLimits(Configurable):
+    """The bounds of what a page draws, but for trusted sandboxes."""
+
+    message_bytes = Int(
+        128 << 20, help="Most bytes of an output or reply, the buffers of widgets aside."
+    ).tag(config=True)
+    depth = Int(100, help="Most levels of nesting in a message, 100 at most.").tag(config=True)
+    forms = Int(50, help="Most MIME types that one output may come in.").tag(config=True)
+    inline_bytes = Int(
+        1 << 20,
+        help=(
+            "Most bytes of HTML or Markdown that is drawn in the page itself; what is larger is"
+            " framed."
+        ),
+    ).tag(config=True)
+    frame_sources = List(
+        Unicode(),
+        list(FRAME_SOURCES),
+        help=(
+            "Where frames may load scripts, styles, fonts and data from if the sandbox has network:"
+            " sources of a content security policy, such as ``https://cdn.example.org``."
+        ),
+    ).tag(config=True)
+
+
 CONFIGURABLES: tuple[type[Configurable], ...] = (
     SandboxManager,
     BubblewrapEngine,
     DockerEngine,
     SandboxKernelApp,
+    OutputLimits,
 )
 """Every configurable class of the host side."""
 

@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 from sandbox_kernel.engines.base import FolderMode, Limits
 from sandbox_kernel.errors import SandboxConfigurationError
+from sandbox_kernel.wall.modes import Mode
 
 __all__ = ["SandboxOptions", "parse_duration", "spec_changes"]
 
@@ -29,6 +30,7 @@ class SandboxOptions(TypedDict, total=False):
     allow_ptrace: bool
     sleep_after: float | str | None
     keep_alive: bool
+    output_policy: Mode | str
 
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])", re.ASCII)
@@ -88,6 +90,14 @@ def spec_changes(options: Mapping[str, Any]) -> dict[str, Any]:
             raise SandboxConfigurationError(
                 f"folder_mode = {changes['folder_mode']!r} is unknown.",
                 hint=f"There are: {', '.join(mode.value for mode in FolderMode)}.",
+            ) from error
+    if "output_policy" in changes:
+        try:
+            changes["output_policy"] = Mode(changes["output_policy"])
+        except ValueError as error:
+            raise SandboxConfigurationError(
+                f"output_policy = {changes['output_policy']!r} is unknown.",
+                hint=f"There are: {', '.join(mode.value for mode in Mode)}.",
             ) from error
     if "env" in changes:
         changes["env"] = {str(name): str(value) for name, value in changes["env"].items()}

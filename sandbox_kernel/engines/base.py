@@ -13,6 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from sandbox_kernel.wall.modes import Mode
+
 __all__ = [
     "USUAL_PROCESSES",
     "Engine",
@@ -112,6 +114,8 @@ class SandboxSpec:
         Idle seconds until the sandbox sleeps; None never.
     keep_alive : bool
         Never sleep, whatever `sleep_after` says.
+    output_policy : Mode
+        How a page draws what the sandbox sends.
     """
 
     engine: str | None = None
@@ -128,6 +132,7 @@ class SandboxSpec:
     allow_ptrace: bool = False
     sleep_after: float | None = 600.0
     keep_alive: bool = False
+    output_policy: Mode = Mode.DEFAULT
 
 
 @dataclass(frozen=True)

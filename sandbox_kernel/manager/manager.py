@@ -43,9 +43,9 @@ from sandbox_kernel.manager.trees import remove_tree
 from sandbox_kernel.manager.wanted import (
     Wanted,
     differences,
-    idle_rules_differ,
+    live_rules_differ,
     want,
-    with_idle_rules,
+    with_live_rules,
 )
 from sandbox_kernel.transports.endpoint import Endpoint
 from sandbox_kernel.wire.operations import ConfigureRequest, ShutdownRequest
@@ -141,8 +141,8 @@ class Manager:
         spec : SandboxSpec, optional
             What it shall be.  By default what the settings say, with what was chosen for this
             sandbox before; fields that differ from the settings count as chosen.  One that runs
-            already goes on as it is, and the differences are in `Running.notices`; `sleep_after`
-            and `keep_alive` are changed on the spot.
+            already goes on as it is, and the differences are in `Running.notices`; `sleep_after`,
+            `keep_alive` and `output_policy` are changed on the spot.
         changes : mapping, optional
             Fields of the specification that are chosen from now on.
         ephemeral : bool
@@ -166,7 +166,7 @@ class Manager:
         entry = self._registry.get(name)
         if entry is not None and entry.state is State.RUNNING:
             wanted = self._wanted(entry, spec, changes)
-            if not idle_rules_differ(entry.spec, wanted.spec) and self._is_alive(entry):
+            if not live_rules_differ(entry.spec, wanted.spec) and self._is_alive(entry):
                 return self._running(entry, wanted.spec, started=False)
         seen = self._registry.failures(name).count
         with locks.hold(self._locks, name, timeout=self.settings.start_timeout):
@@ -468,9 +468,9 @@ class Manager:
             )
 
     def _reconfigured(self, entry: Entry, wanted: Wanted) -> Entry:
-        if not idle_rules_differ(entry.spec, wanted.spec):
+        if not live_rules_differ(entry.spec, wanted.spec):
             return entry
-        runs = with_idle_rules(Wanted(spec=entry.spec, chosen=entry.chosen), wanted)
+        runs = with_live_rules(Wanted(spec=entry.spec, chosen=entry.chosen), wanted)
         # None in the request means "as it is"; a sandbox that never sleeps is kept alive.
         request = ConfigureRequest(
             sleep_after=runs.spec.sleep_after,

@@ -28,6 +28,7 @@ from sandbox_kernel.errors import (
 from sandbox_kernel.manager import log
 from sandbox_kernel.manager.lifecycle import State
 from sandbox_kernel.manager.storage import keep_owner_bits, storage_errors
+from sandbox_kernel.wall.modes import Mode
 
 __all__ = ["Entry", "Failures", "Leftover", "PortEntry", "Registry"]
 
@@ -569,5 +570,6 @@ def _spec_from_json(text: str) -> tuple[SandboxSpec, frozenset[str]]:
     folder = value.get("notebook_folder")
     value["notebook_folder"] = None if folder is None else Path(folder)
     value["folder_mode"] = FolderMode(value.get("folder_mode", FolderMode.OVERLAY))
+    value["output_policy"] = Mode(value.get("output_policy", Mode.DEFAULT))
     value["limits"] = Limits(**_known(Limits, value.get("limits", {})))
     return SandboxSpec(**value), chosen

@@ -22,6 +22,7 @@ import site
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from sandbox_kernel.engines.base import USUAL_PROCESSES, FolderMode, Limits, San
 from sandbox_kernel.engines.settings import BubblewrapSettings, DockerSettings
 from sandbox_kernel.errors import SandboxConfigurationError, SandboxError
 from sandbox_kernel.manager.storage import write_private_file
+from sandbox_kernel.wall.modes import Mode, OutputLimits
 
 __all__ = [
     "KernelSettings",
@@ -83,6 +85,8 @@ class Settings:
     """Idle seconds until a sandbox sleeps; None never."""
     keep_alive: bool = False
     """Never sleep, whatever `sleep_after` says."""
+    output_policy: Mode = Mode.DEFAULT
+    """How a page draws what a sandbox sends: ``strict``, ``default`` or ``trusted``."""
     command_timeout: float | None = None
     """Seconds for commands of `Sandbox.exec` that have no limit of their own; None is no limit."""
     start_timeout: float = 120.0
@@ -90,6 +94,7 @@ class Settings:
     bubblewrap: BubblewrapSettings = field(default_factory=BubblewrapSettings)
     docker: DockerSettings = field(default_factory=DockerSettings)
     kernel: KernelSettings = field(default_factory=KernelSettings)
+    outputs: OutputLimits = field(default_factory=OutputLimits)
     data_dir: Path = field(default_factory=lambda: data_folder() / "sandbox")
     """Where registry and sandboxes are kept; follows ``JUPYTER_DATA_DIR``, is no trait."""
 
@@ -116,6 +121,7 @@ class Settings:
             "allow_ptrace": self.allow_ptrace,
             "sleep_after": self.sleep_after,
             "keep_alive": self.keep_alive,
+            "output_policy": self.output_policy,
         }
         return SandboxSpec(**{**values, **changes})
 
@@ -125,6 +131,7 @@ GROUPS: dict[str, tuple[str | None, type]] = {
     "BubblewrapEngine": ("bubblewrap", BubblewrapSettings),
     "DockerEngine": ("docker", DockerSettings),
     "SandboxKernelApp": ("kernel", KernelSettings),
+    "OutputLimits": ("outputs", OutputLimits),
 }
 """Each configurable class: the field of `Settings` that holds its group, and the group's class."""
 
@@ -246,11 +253,12 @@ def _checked(group: str, cls: type, key: str, item: Any) -> Any:
             context={"setting": f"{group}.{key}"},
         )
     kind = kinds[key]
-    if kind == "FolderMode":
+    if kind in _CHOICES:
+        choices = _CHOICES[kind]
         try:
-            return FolderMode(item)
+            return choices(item)
         except ValueError:
-            expected = "one of " + ", ".join(repr(mode.value) for mode in FolderMode)
+            expected = "one of " + ", ".join(repr(each.value) for each in choices)
     else:
         accepted, expected = _KINDS[kind]
         if type(item) in accepted and _is_text(item):
@@ -261,6 +269,8 @@ def _checked(group: str, cls: type, key: str, item: Any) -> Any:
         f"{group}.{key} = {item!r} is not {expected}.", context={"setting": f"{group}.{key}"}
     )
 
+
+_CHOICES: dict[str, type[StrEnum]] = {"FolderMode": FolderMode, "Mode": Mode}
 
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "bool": ((bool,), "True or False"),

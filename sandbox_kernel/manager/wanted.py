@@ -13,12 +13,12 @@ from typing import Any
 
 from sandbox_kernel.engines.base import Limits, SandboxSpec
 
-__all__ = ["Wanted", "differences", "idle_rules_differ", "want", "with_idle_rules"]
+__all__ = ["Wanted", "differences", "live_rules_differ", "want", "with_live_rules"]
 
-_IDLE_RULES = frozenset({"sleep_after", "keep_alive"})
-"""What the runtime can change while it runs."""
+_LIVE = frozenset({"sleep_after", "keep_alive", "output_policy"})
+"""What can change while the sandbox runs."""
 
-_NOT_OF_WHAT_RUNS = _IDLE_RULES | {"accept_weaker_limits", "folder_required"}
+_NOT_OF_WHAT_RUNS = _LIVE | {"accept_weaker_limits", "folder_required"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,17 +62,17 @@ def want(
     return Wanted(spec=replace(default, **{**old, **now}), chosen=frozenset(kept | now.keys()))
 
 
-def idle_rules_differ(one: SandboxSpec, other: SandboxSpec) -> bool:
-    """Whether a running sandbox has to be told another rule of idle sleep."""
-    return any(getattr(one, name) != getattr(other, name) for name in _IDLE_RULES)
+def live_rules_differ(one: SandboxSpec, other: SandboxSpec) -> bool:
+    """Whether rules of idle sleep and of outputs are not those of the running sandbox."""
+    return any(getattr(one, name) != getattr(other, name) for name in _LIVE)
 
 
-def with_idle_rules(running: Wanted, asked: Wanted) -> Wanted:
-    """Return what runs, with the rules of idle sleep that are asked for."""
-    rules = {name: getattr(asked.spec, name) for name in _IDLE_RULES}
+def with_live_rules(running: Wanted, asked: Wanted) -> Wanted:
+    """Return what runs, with the rules of idle sleep and of outputs that are asked for."""
+    rules = {name: getattr(asked.spec, name) for name in _LIVE}
     return Wanted(
         spec=replace(running.spec, **rules),
-        chosen=running.chosen | (asked.chosen & _IDLE_RULES),
+        chosen=running.chosen | (asked.chosen & _LIVE),
     )
 
 

@@ -6,7 +6,6 @@ all others are withheld, and if nothing but text is left, the text says so.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import re
 from collections.abc import Callable, Mapping
@@ -14,8 +13,6 @@ from typing import Any
 
 import orjson
 
-from sandbox_kernel.wall import figures, html, markdown, svg
-from sandbox_kernel.wall.frames import frame
 from sandbox_kernel.wall.modes import Wall
 from sandbox_kernel.wall.verdicts import Refused
 
@@ -175,6 +172,8 @@ def _printable(form: str) -> str:
 
 
 # --- checks: each returns the form to show, which may be another one, and its value ---------------
+#
+# What they need is imported where it is used: a relay that carries text alone stays small.
 
 
 def _plain(value: object, _: Wall) -> tuple[str, object]:
@@ -191,11 +190,16 @@ def _show_html(value: object, wall: Wall) -> tuple[str, object]:
 
 def _placed(text: str, wall: Wall) -> str:
     """Return HTML for the page: itself, cleaned, or a frame that holds it."""
+    text = document_in(text) or text
+    from sandbox_kernel.wall import html  # noqa: PLC0415  see above
+
     is_large = len(text) > wall.limits.inline_bytes
     acts = is_large or html.route(text) == "active"
     if not acts and not (wall.loads and html.loads_images(text)):
         return html.clean(text)
     if wall.frames:
+        from sandbox_kernel.wall.frames import frame  # noqa: PLC0415  see above
+
         return frame(text, wall)
     if is_large:
         raise _Withheld("It is larger than what is cleaned here. " + _TRUST)
@@ -206,6 +210,8 @@ def _placed(text: str, wall: Wall) -> str:
 
 
 def _show_markdown(value: object, wall: Wall) -> tuple[str, object]:
+    from sandbox_kernel.wall import markdown  # noqa: PLC0415  see above
+
     text = _text(value)
     if len(text) > wall.limits.inline_bytes:
         raise _Withheld("It is larger than what is rendered here.")
@@ -220,6 +226,8 @@ def _latex(value: object, _: Wall) -> tuple[str, object]:
 
 
 def _svg(value: object, _: Wall) -> tuple[str, object]:
+    from sandbox_kernel.wall import svg  # noqa: PLC0415  see above
+
     return "image/svg+xml", svg.redraw(_text(value))
 
 
@@ -232,7 +240,7 @@ def _image(form: str) -> Callable[[object, Wall], tuple[str, object]]:
         if data.translate(None, _BASE64 + _SPACE):
             raise Refused("not in base64")
         try:
-            head = base64.b64decode(data[:64].translate(None, _SPACE)[:32])
+            head = binascii.a2b_base64(data[:64].translate(None, _SPACE)[:32])
         except binascii.Error:
             raise Refused("not in base64") from None
         if not head.startswith(begins):
@@ -243,6 +251,8 @@ def _image(form: str) -> Callable[[object, Wall], tuple[str, object]]:
 
 
 def _plotly(value: object, _: Wall) -> tuple[str, object]:
+    from sandbox_kernel.wall import figures  # noqa: PLC0415  see above
+
     return "application/vnd.plotly.v1+json", figures.check(value)
 
 

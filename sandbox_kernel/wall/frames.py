@@ -8,15 +8,15 @@ policy of the one around it stops that.
 
 from __future__ import annotations
 
-import html
-
 from sandbox_kernel.wall.modes import Wall
 
-__all__ = ["HEIGHT_MESSAGE", "content_security_policy", "frame"]
+__all__ = ["HEIGHT_MESSAGE", "content_security_policy", "document_in", "frame"]
 
 HEIGHT_MESSAGE = "jupyter-sandbox:frame-height"
 """``type`` of the message in which a frame tells the page around it its ``height`` in pixels."""
 
+_CLASS = '<iframe class="jupyter-sandbox-frame"'
+_INNER = "<iframe sandbox='allow-scripts' srcdoc='"
 _HEIGHT = 450
 _WITHOUT_FRAME = "Run the cell, or trust the notebook, to see this output."
 
@@ -67,10 +67,9 @@ def frame(document: str, wall: Wall, *, height: int | None = None) -> str:
     height : int, optional
         In pixels; a page that listens for `HEIGHT_MESSAGE` sets it better.
     """
-    policy = html.escape(content_security_policy(wall))
     head = (
         '<!doctype html><html><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{content_security_policy(wall)}">'
     )
     inner = (
         f"{head}<style>body{{margin:0;background:#fff;color:#000}}</style></head>"
@@ -79,10 +78,10 @@ def frame(document: str, wall: Wall, *, height: int | None = None) -> str:
     outer = (
         f"{head}<style>html,body,iframe{{margin:0;border:0;width:100%;height:100%;display:block;"
         f"overflow:hidden}}</style>{_FORWARD}</head><body>"
-        f"<iframe sandbox='allow-scripts' srcdoc='{_quoted(inner)}'></iframe></body></html>"
+        f"{_INNER}{_quoted(inner)}'></iframe></body></html>"
     )
     return (
-        '<iframe class="jupyter-sandbox-frame" sandbox="allow-scripts" referrerpolicy="no-referrer"'
+        f'{_CLASS} sandbox="allow-scripts" referrerpolicy="no-referrer"'
         f' style="width:100%;height:{height or _HEIGHT}px;border:0;resize:vertical;overflow:auto"'
         f" srcdoc='{_quoted(outer)}'>{_WITHOUT_FRAME}</iframe>"
     )
@@ -91,3 +90,21 @@ def frame(document: str, wall: Wall, *, height: int | None = None) -> str:
 def _quoted(document: str) -> str:
     """Return a document as a value between single quotes: it has many double ones."""
     return document.replace("&", "&amp;").replace("'", "&#39;")
+
+
+def document_in(framed: str) -> str | None:
+    """Return the document that a frame shows, or None if this is no frame made here.
+
+    Frames come back: a page keeps outputs in widgets of the sandbox, and notebooks are cleaned
+    again.  What is found is framed anew, so nothing depends on who has made the frame.
+    """
+    if not framed.startswith(_CLASS):
+        return None
+    outer = _unquoted(framed.partition(" srcdoc='")[2].rpartition("'>")[0])
+    inner = _unquoted(outer.partition(_INNER)[2].rpartition("'></iframe>")[0])
+    document = inner.partition(f"<body>{_SIZER}")[2].removesuffix("</body></html>")
+    return document or None
+
+
+def _unquoted(value: str) -> str:
+    return value.replace("&#39;", "'").replace("&amp;", "&")

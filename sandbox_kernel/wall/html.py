@@ -74,14 +74,15 @@ _CLASSES = {
     ),
 }
 _STYLES = _words(
-    "background-color border border-bottom border-bottom-color border-bottom-style border-bottom-"
-    " width border-collapse border-color border-left border-radius border-right border-spacing"
-    " border-style border-top border-width box-sizing caption-side color display empty-cells float"
-    " font font-family font-size font-style font-variant font-weight height letter-spacing line-"
-    " height list-style-type margin margin-bottom margin-left margin-right margin-top max-height"
-    " max-width min-height min-width overflow overflow-wrap overflow-x overflow-y padding padding-"
-    " bottom padding-left padding-right padding-top table-layout text-align text-decoration text-"
-    " overflow text-transform vertical-align white-space width word-break word-spacing word-wrap"
+    "background-color border border-bottom border-bottom-color border-bottom-style"
+    " border-bottom-width border-collapse border-color border-left border-radius border-right"
+    " border-spacing border-style border-top border-width box-sizing caption-side color display"
+    " empty-cells float font font-family font-size font-style font-variant font-weight height"
+    " letter-spacing line-height list-style-type margin margin-bottom margin-left margin-right"
+    " margin-top max-height max-width min-height min-width overflow overflow-wrap overflow-x"
+    " overflow-y padding padding-bottom padding-left padding-right padding-top table-layout"
+    " text-align text-decoration text-overflow text-transform vertical-align white-space width"
+    " word-break word-spacing word-wrap"
 )
 _MARGINS = frozenset(name for name in _STYLES if name.startswith("margin"))
 # A value that loads something, hides its meaning, or pulls a thing over its neighbours.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -83,5 +82,6 @@ def _render_formula(
     _self: object, tokens: Sequence[object], index: int, _options: object, _env: object
 ) -> str:
     token = tokens[index]
-    text = html.escape(token.content, quote=False)  # type: ignore[attr-defined]
+    text: str = token.content  # type: ignore[attr-defined]
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return f"<p>{text}</p>\n" if token.block else text  # type: ignore[attr-defined]

@@ -5,8 +5,11 @@ All of it is set on the host.  Neither a notebook's metadata nor code in the san
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from sandbox_kernel.errors import SandboxConfigurationError
 
 __all__ = ["FRAME_SOURCES", "Mode", "OutputLimits", "Wall"]
 
@@ -43,21 +46,39 @@ FRAME_SOURCES = (
 """Where plotting libraries load their scripts, styles and map data from."""
 
 
+_SOURCE = re.compile(r"https?:|https?://[A-Za-z0-9*.:_-]+(?:/[A-Za-z0-9._~/-]*)?")
+
+
 @dataclass(frozen=True, kw_only=True)
 class OutputLimits:
     """``c.OutputLimits``."""
 
-    message_bytes: int = 10 << 20
+    message_bytes: int = 128 << 20
     """Most bytes of an output or reply, the buffers of widgets aside."""
     depth: int = 100
-    """Most levels of nesting in a message."""
+    """Most levels of nesting in a message; 100 is the most there is."""
     forms: int = 50
     """Most MIME types that one output may come in."""
-    inline_bytes: int = 2 << 20
+    inline_bytes: int = 1 << 20
     """Most bytes of HTML or Markdown that is cleaned and drawn in the page itself; what is larger
     is framed."""
     frame_sources: tuple[str, ...] = FRAME_SOURCES
     """Where frames may load scripts, styles, fonts and data from if the sandbox has network."""
+
+    def __post_init__(self) -> None:
+        for name in ("message_bytes", "depth", "forms", "inline_bytes"):
+            if getattr(self, name) < 1:
+                raise SandboxConfigurationError(
+                    f"OutputLimits.{name} = {getattr(self, name)} lets nothing pass.",
+                    context={"setting": f"OutputLimits.{name}"},
+                )
+        for source in self.frame_sources:
+            if not _SOURCE.fullmatch(source):
+                raise SandboxConfigurationError(
+                    f"OutputLimits.frame_sources has {source!r}, which is no source of frames.",
+                    hint='A source is like "https://cdn.example.org" or "https:".',
+                    context={"setting": "OutputLimits.frame_sources"},
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

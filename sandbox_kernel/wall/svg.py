@@ -7,7 +7,6 @@ as it is.
 from __future__ import annotations
 
 import re
-from xml.sax.saxutils import escape, quoteattr
 
 from sandbox_kernel.wall.verdicts import Refused
 
@@ -86,7 +85,7 @@ class _Drawing:
         for key, value in attributes.items():
             written = _attribute(element, key, value)
             if written is not None:
-                kept.append(f" {written}={quoteattr(value)}")
+                kept.append(f' {written}="{_escaped(value)}"')
         self.parts.append(f"<{element}{''.join(kept)}>")
         if element == "style":
             self._style = []
@@ -98,7 +97,7 @@ class _Drawing:
         if self._style is not None:
             sheet = "".join(self._style)
             if not _FOREIGN.search(sheet):
-                self.parts.append(escape(sheet))
+                self.parts.append(_escaped(sheet))
             self._style = None
         self.parts.append(f"</{name.removeprefix(_SVG + ' ')}>")
 
@@ -108,7 +107,13 @@ class _Drawing:
         if self._style is not None:
             self._style.append(text)
         elif self.parts:
-            self.parts.append(escape(text))
+            self.parts.append(_escaped(text))
+
+
+def _escaped(text: str) -> str:
+    for character, name in (("&", "amp"), ("<", "lt"), (">", "gt"), ('"', "quot")):
+        text = text.replace(character, f"&{name};")
+    return text
 
 
 def _attribute(element: str, key: str, value: str) -> str | None:

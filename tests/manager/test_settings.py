@@ -22,6 +22,7 @@ from sandbox_kernel.manager.settings import (
     load_settings,
     trait_names,
 )
+from sandbox_kernel.wall.modes import Mode
 
 
 @pytest.fixture
@@ -198,6 +199,7 @@ def test_every_setting_reaches_a_specification():
         allow_ptrace=True,
         sleep_after=5.0,
         keep_alive=True,
+        output_policy=Mode.STRICT,
     )
 
     before, after = Settings().spec(), changed.spec()
