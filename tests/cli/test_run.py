@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+import pexpect
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
@@ -66,6 +67,21 @@ def test_a_cell_that_raises_ends_the_run(sandbox, home, write):
     assert first[0].text == "before\n"
     assert second[0].ename == "ZeroDivisionError"
     assert third == []
+
+
+@pytest.mark.parametrize("quiet", [False, True], ids=["bar", "quiet"])
+def test_a_terminal_sees_how_far_the_run_is(home, write, quiet):
+    """A bar counts the code cells; not where nobody looks, and not if it is not wanted."""
+    path = write("print(1)", "print(2)")
+    words = ["-m", "sandbox_kernel.cli", "run", *["--quiet"] * quiet, str(path)]
+    run = pexpect.spawn(sys.executable, words, env=home.env(), encoding="utf-8", timeout=60)
+
+    run.expect(pexpect.EOF)
+    run.close()
+
+    assert run.exitstatus == 0
+    counts = [count for count in ("0/2", "1/2", "2/2") if count in run.before]
+    assert counts == ([] if quiet else ["0/2", "1/2", "2/2"]), run.before
 
 
 def test_errors_can_be_allowed(sandbox, write):
