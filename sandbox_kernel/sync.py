@@ -348,11 +348,29 @@ class Terminal:
         return self._terminal.widget(**options)
 
 
-class Session:
+class _InLoop:
+    """What files and ports need of the loop's thread."""
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return _thread.run(work)
+
+    def _each(self, events: AsyncGenerator[T, None]) -> Iterator[T]:
+        try:
+            while (event := _thread.run(_next(events.__anext__))) is not None:
+                yield event
+        finally:
+            _thread.run(events.aclose())
+
+
+class Session(_InLoop, BlockingFiles):
     """A handle on one session; see `sandbox_kernel.Session`."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
+
+    @property
+    def _files(self) -> AsyncSession:
+        return self._session
 
     def __repr__(self) -> str:
         return repr(self._session)
@@ -502,7 +520,7 @@ class Session:
         _thread.run(self._session.delete())
 
 
-class Sandbox(BlockingFiles, BlockingPorts):
+class Sandbox(_InLoop, BlockingFiles, BlockingPorts):
     """One sandbox; see `sandbox_kernel.Sandbox`."""
 
     def __init__(self, sandbox: AsyncSandbox) -> None:
@@ -511,15 +529,9 @@ class Sandbox(BlockingFiles, BlockingPorts):
     def __repr__(self) -> str:
         return repr(self._sandbox)
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return _thread.run(work)
-
-    def _each(self, events: AsyncGenerator[T, None]) -> Iterator[T]:
-        try:
-            while (event := _thread.run(_next(events.__anext__))) is not None:
-                yield event
-        finally:
-            _thread.run(events.aclose())
+    @property
+    def _files(self) -> AsyncSandbox:
+        return self._sandbox
 
     @property
     def id(self) -> str:

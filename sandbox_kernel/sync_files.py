@@ -14,9 +14,8 @@ from sandbox_kernel.client.files import (
     FileInfo,
     FileWatchEvent,
 )
-from sandbox_kernel.client.git import GitCheckout, GitCheckoutProgress
+from sandbox_kernel.client.git import GitCheckout, GitCheckoutProgress, GitOperations
 from sandbox_kernel.client.host_folder import LinkRule
-from sandbox_kernel.client.sandbox import Sandbox as AsyncSandbox
 from sandbox_kernel.client.transfer import (
     MAX_BYTES,
     MAX_ENTRIES,
@@ -30,9 +29,12 @@ T = TypeVar("T")
 
 
 class BlockingFiles(ABC):
-    """Files of a sandbox; callbacks are called in another thread."""
+    """Files of a sandbox or session; callbacks are called in another thread."""
 
-    _sandbox: AsyncSandbox
+    @property
+    @abstractmethod
+    def _files(self) -> GitOperations:
+        """What does the work in the loop."""
 
     @abstractmethod
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -71,14 +73,14 @@ class BlockingFiles(ABC):
         options: dict[str, Any] = {"offset": offset, "length": length, "max_bytes": max_bytes}
         if encoding is not None:
             options["encoding"] = encoding
-        content: bytes | str = self._wait(self._sandbox.read_file(path, **options))
+        content: bytes | str = self._wait(self._files.read_file(path, **options))
         return content
 
     def read_file_stream(
         self, path: str, *, offset: int = 0, length: int | None = None
     ) -> Iterator[bytes]:
         """Iterate over a file's bytes; see `sandbox_kernel.Sandbox.read_file_stream`."""
-        return self._each(self._sandbox.read_file_stream(path, offset=offset, length=length))
+        return self._each(self._files.read_file_stream(path, offset=offset, length=length))
 
     def write_file(
         self,
@@ -93,7 +95,7 @@ class BlockingFiles(ABC):
     ) -> FileInfo:
         """Replace a file or make it; see `sandbox_kernel.Sandbox.write_file`."""
         return self._wait(
-            self._sandbox.write_file(
+            self._files.write_file(
                 path,
                 content,
                 mode=mode,
@@ -106,42 +108,42 @@ class BlockingFiles(ABC):
 
     def mkdir(self, path: str, *, parents: bool = False, mode: int | None = None) -> None:
         """Make a folder; see `sandbox_kernel.Sandbox.mkdir`."""
-        self._wait(self._sandbox.mkdir(path, parents=parents, mode=mode))
+        self._wait(self._files.mkdir(path, parents=parents, mode=mode))
 
     def delete_file(self, path: str, *, recursive: bool = False) -> None:
         """Delete a file or folder; see `sandbox_kernel.Sandbox.delete_file`."""
-        self._wait(self._sandbox.delete_file(path, recursive=recursive))
+        self._wait(self._files.delete_file(path, recursive=recursive))
 
     def rename_file(self, path: str, new_path: str, *, overwrite: bool = True) -> None:
         """Give something another path; see `sandbox_kernel.Sandbox.rename_file`."""
-        self._wait(self._sandbox.rename_file(path, new_path, overwrite=overwrite))
+        self._wait(self._files.rename_file(path, new_path, overwrite=overwrite))
 
     def move_file(self, path: str, new_path: str, *, overwrite: bool = True) -> str:
         """Move something; see `sandbox_kernel.Sandbox.move_file`."""
-        return self._wait(self._sandbox.move_file(path, new_path, overwrite=overwrite))
+        return self._wait(self._files.move_file(path, new_path, overwrite=overwrite))
 
     def symlink(self, path: str, target: str, *, overwrite: bool = False) -> None:
         """Make a symbolic link; see `sandbox_kernel.Sandbox.symlink`."""
-        self._wait(self._sandbox.symlink(path, target, overwrite=overwrite))
+        self._wait(self._files.symlink(path, target, overwrite=overwrite))
 
     def chmod(self, path: str, mode: int) -> None:
         """Set permission bits; see `sandbox_kernel.Sandbox.chmod`."""
-        self._wait(self._sandbox.chmod(path, mode))
+        self._wait(self._files.chmod(path, mode))
 
     def exists(self, path: str) -> bool:
         """Return whether something is at a path; see `sandbox_kernel.Sandbox.exists`."""
-        return self._wait(self._sandbox.exists(path))
+        return self._wait(self._files.exists(path))
 
     def stat(self, path: str, *, follow_symlinks: bool = True) -> FileInfo:
         """Return what is known of a path; see `sandbox_kernel.Sandbox.stat`."""
-        return self._wait(self._sandbox.stat(path, follow_symlinks=follow_symlinks))
+        return self._wait(self._files.stat(path, follow_symlinks=follow_symlinks))
 
     def list_files(
         self, path: str = ".", *, recursive: bool = False, include_hidden: bool = False
     ) -> list[FileInfo]:
         """Return what is in a folder; see `sandbox_kernel.Sandbox.list_files`."""
         return self._wait(
-            self._sandbox.list_files(path, recursive=recursive, include_hidden=include_hidden)
+            self._files.list_files(path, recursive=recursive, include_hidden=include_hidden)
         )
 
     def list_files_stream(
@@ -149,9 +151,7 @@ class BlockingFiles(ABC):
     ) -> Iterator[FileInfo]:
         """Iterate over a folder of any size; see `sandbox_kernel.Sandbox.list_files_stream`."""
         return self._each(
-            self._sandbox.list_files_stream(
-                path, recursive=recursive, include_hidden=include_hidden
-            )
+            self._files.list_files_stream(path, recursive=recursive, include_hidden=include_hidden)
         )
 
     def watch(
@@ -164,7 +164,7 @@ class BlockingFiles(ABC):
     ) -> Iterator[FileWatchEvent]:
         """Iterate over what changes; see `sandbox_kernel.Sandbox.watch`."""
         return self._each(
-            self._sandbox.watch(path, recursive=recursive, include=include, exclude=exclude)
+            self._files.watch(path, recursive=recursive, include=include, exclude=exclude)
         )
 
     def check_changes(
@@ -178,7 +178,7 @@ class BlockingFiles(ABC):
     ) -> FileChanges:
         """Return whether a folder has changed; see `sandbox_kernel.Sandbox.check_changes`."""
         return self._wait(
-            self._sandbox.check_changes(
+            self._files.check_changes(
                 path, since=since, recursive=recursive, include=include, exclude=exclude
             )
         )
@@ -193,7 +193,7 @@ class BlockingFiles(ABC):
     ) -> FolderTransfer:
         """Copy a folder into the sandbox; see `sandbox_kernel.Sandbox.upload_folder`."""
         return self._wait(
-            self._sandbox.upload_folder(
+            self._files.upload_folder(
                 source, path, follow_symlinks=follow_symlinks, on_progress=on_progress
             )
         )
@@ -211,7 +211,7 @@ class BlockingFiles(ABC):
     ) -> FolderTransfer:
         """Copy a folder of the sandbox to this machine; see `Sandbox.download_folder`."""
         return self._wait(
-            self._sandbox.download_folder(
+            self._files.download_folder(
                 path,
                 destination,
                 overwrite=overwrite,
@@ -236,7 +236,7 @@ class BlockingFiles(ABC):
     ) -> GitCheckout:
         """Clone a repository; see `sandbox_kernel.Sandbox.git_checkout`."""
         return self._wait(
-            self._sandbox.git_checkout(
+            self._files.git_checkout(
                 url,
                 branch=branch,
                 target_dir=target_dir,

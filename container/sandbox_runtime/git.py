@@ -81,7 +81,8 @@ class Checkouts:
                 raise ValidationFailedError("password", "or username holds a line end")
         if self.count >= MOST_AT_ONCE:
             raise ValidationFailedError("url", f"is one more than {MOST_AT_ONCE} at once")
-        target = self.files.absolute(request.target_dir or address.name)
+        target = os.path.join(request.folder or "", request.target_dir or address.name)
+        target = self.files.absolute(target)
         _Checkout(self, address, request, target, exchange)
 
 

@@ -2,7 +2,7 @@
 
 Everything is done inside by the sandbox's runtime, as the sandbox's user: paths are the sandbox's
 own, and links in it lead wherever they lead a program in the sandbox.  A relative path begins at
-the folder in which commands run by default.
+the folder in which commands run by default; one that is given to a session, at the session's.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import posixpath
 import stat as stat_bits
 from abc import ABC, abstractmethod
 from collections import deque
@@ -229,6 +230,18 @@ class FileOperations(ABC):
     async def _taken(self, work: Callable[[Transport], Awaitable[T]]) -> T:
         """Do something in the sandbox, starting it if need be; nothing is done twice."""
 
+    async def _base(self) -> str | None:
+        """Return the folder where relative paths begin; None is the sandbox's own."""
+        return None
+
+    async def _at(self, *paths: str) -> list[str]:
+        """Return the paths as the sandbox is to be told them."""
+        # An empty one is no path, which the sandbox says best.
+        if all(path.startswith("/") or not path for path in paths):
+            return list(paths)
+        base = await self._base()
+        return [posixpath.join(base, path) if base and path else path for path in paths]
+
     # --- reading ---
 
     @overload
@@ -278,6 +291,7 @@ class FileOperations(ABC):
         UnicodeDecodeError
             With `encoding`: it is no such text.
         """
+        [path] = await self._at(path)
         chunks: list[bytes] = []
         room = max_bytes
         async with stream(self, "file.read", _read(path, offset, length)) as events:
@@ -320,6 +334,7 @@ class FileOperations(ABC):
         PathNotFoundError, PathIsDirectoryError, PermissionDeniedError, FileSystemError
             It cannot be read.
         """
+        [path] = await self._at(path)
         async with stream(self, "file.read", _read(path, offset, length)) as events:
             async for event in events:
                 assert isinstance(event, FileData)  # noqa: S101  as the table declares
@@ -370,6 +385,7 @@ class FileOperations(ABC):
         PathExistsError
             Without `overwrite`: something is there.
         """
+        [path] = await self._at(path)
         if isinstance(content, str):
             content = content.encode()
         if isinstance(content, bytes | bytearray | memoryview) and len(content) <= _AT_ONCE:
@@ -409,6 +425,7 @@ class FileOperations(ABC):
         PathExistsError, PathNotFoundError, PathNotDirectoryError, FileSystemError
             It cannot be made.
         """
+        [path] = await self._at(path)
         request = MakeFolderRequest(path=path, parents=parents, mode=mode)
         await self._taken(lambda transport: transport.call("file.mkdir", request))
 
@@ -426,6 +443,7 @@ class FileOperations(ABC):
         PermissionDeniedError, FileSystemError
             It, or something in it, cannot be deleted.
         """
+        [path] = await self._at(path)
         request = DeleteFileRequest(path=path, recursive=recursive)
         await self._taken(lambda transport: transport.call("file.delete", request))
 
@@ -439,6 +457,7 @@ class FileOperations(ABC):
         PathNotFoundError, PathExistsError, FileSystemError
             It cannot be renamed; between file systems only `move_file` can.
         """
+        path, new_path = await self._at(path, new_path)
         request = RenameFileRequest(path=path, new_path=new_path, overwrite=overwrite)
         await self._taken(lambda transport: transport.call("file.rename", request))
 
@@ -453,6 +472,7 @@ class FileOperations(ABC):
         PathNotFoundError, PathExistsError, FileSystemError
             It cannot be moved.
         """
+        path, new_path = await self._at(path, new_path)
         request = MoveFileRequest(path=path, new_path=new_path, overwrite=overwrite)
         moved = await self._taken(lambda transport: transport.call("file.move", request))
         return cast("MovedFile", moved).path
@@ -465,6 +485,7 @@ class FileOperations(ABC):
         PathExistsError, FileSystemError
             It cannot be made.
         """
+        [path] = await self._at(path)
         request = MakeLinkRequest(path=path, target=target, overwrite=overwrite)
         await self._taken(lambda transport: transport.call("file.symlink", request))
 
@@ -476,6 +497,7 @@ class FileOperations(ABC):
         PathNotFoundError, PermissionDeniedError, FileSystemError
             They cannot be set.
         """
+        [path] = await self._at(path)
         request = ChangeModeRequest(path=path, mode=mode)
         await self._taken(lambda transport: transport.call("file.chmod", request))
 
@@ -489,6 +511,7 @@ class FileOperations(ABC):
         PermissionDeniedError, TooManyLinksError, FileSystemError
             It cannot be known.
         """
+        [path] = await self._at(path)
         request = FileRequest(path=path)
         found = await self._taken(lambda transport: transport.call("file.exists", request))
         return cast("FileExists", found).exists
@@ -501,6 +524,7 @@ class FileOperations(ABC):
         PathNotFoundError, PermissionDeniedError, FileSystemError
             It cannot be looked at.
         """
+        [path] = await self._at(path)
         request = FileRequest(path=path, follow_symlinks=follow_symlinks)
         entry = await self._taken(lambda transport: transport.call("file.stat", request))
         return file_info(cast("FileEntry", entry))
@@ -525,6 +549,7 @@ class FileOperations(ABC):
         PathNotFoundError, PathNotDirectoryError, PermissionDeniedError, FileSystemError
             It cannot be listed.
         """
+        [path] = await self._at(path)
         request = ListFilesRequest(path=path, recursive=recursive, include_hidden=include_hidden)
         entries: list[FileEntry] = []
         async with stream(self, "file.list", request) as events:
@@ -545,6 +570,7 @@ class FileOperations(ABC):
         FileInfo
             A folder before what is in it, in no other order.
         """
+        [path] = await self._at(path)
         request = ListFilesRequest(path=path, recursive=recursive, include_hidden=include_hidden)
         async with stream(self, "file.list", request) as events:
             async for event in events:
@@ -590,6 +616,7 @@ class FileOperations(ABC):
         WatchStartError
             A limit of the system is reached, or there are too many folders.
         """
+        [path] = await self._at(path)
         request = WatchFilesRequest(
             path=path, recursive=recursive, include=list(include), exclude=list(exclude)
         )
@@ -639,6 +666,7 @@ class FileOperations(ABC):
         PathNotFoundError, WatchStartError, FileSystemError
             It cannot be watched.
         """
+        [path] = await self._at(path)
         request = CheckChangesRequest(
             path=path,
             since=since,

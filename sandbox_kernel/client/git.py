@@ -111,6 +111,7 @@ class GitOperations(FolderTransfers):
         """
         request = GitCheckoutRequest(
             url=url,
+            folder=await self._base(),
             branch=branch,
             target_dir=target_dir,
             depth=depth,

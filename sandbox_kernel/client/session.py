@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from sandbox_kernel.client.commands import MAX_OUTPUT, CommandInput, Commands
+from sandbox_kernel.client.git import GitOperations
 from sandbox_kernel.errors import SessionNotFoundError
 from sandbox_kernel.wire.session_operations import SessionInfo, SessionRequest, SetEnvRequest
 
@@ -14,18 +15,24 @@ if TYPE_CHECKING:
     from sandbox_kernel.client.sandbox import Sandbox
     from sandbox_kernel.client.terminal import Terminal
     from sandbox_kernel.client.terminal_socket import Socket, WebSocketHandler
+    from sandbox_kernel.transports.choice import AnyTransport
 
 __all__ = ["Session"]
+
+T = TypeVar("T")
 
 _MAX_OUTPUT = MAX_OUTPUT
 _TERMINAL_BUFFER = 1 << 20
 
 
-class Session:
+class Session(GitOperations):
     """A handle on one session; made by `Sandbox.create_session` and its like.
 
     The session lives as long as the sandbox's container.  Once that has ended, its commands raise
     `SessionNotFoundError`.
+
+    Its operations on files are the sandbox's; a relative path begins where the session's shell is
+    at that moment, after its last command.
     """
 
     def __init__(self, sandbox: Sandbox, info: SessionInfo) -> None:
@@ -216,6 +223,14 @@ class Session:
         await self._sandbox._taken(  # noqa: SLF001  it is one thing with it
             lambda transport: transport.call("session.set_env", request)
         )
+
+    # --- what the operations on files stand on ---
+
+    async def _taken(self, work: Callable[[AnyTransport], Awaitable[T]]) -> T:
+        return await self._sandbox._taken(work)  # noqa: SLF001  likewise
+
+    async def _base(self) -> str:
+        return (await self.refresh()).cwd
 
     async def delete(self) -> None:
         """End it with all that was started in its shell; see `Sandbox.delete_session`."""

@@ -125,6 +125,7 @@ class FolderTransfers(FileOperations):
             Something cannot be written in the sandbox.
         """
         reader = FolderReader(Path(source), follow_symlinks=follow_symlinks, small=_SMALL)
+        [path] = await self._at(path)
         with reader:
             transport = await self._taken(lambda transport: _made(transport, path))
             try:
@@ -187,6 +188,7 @@ class FolderTransfers(FileOperations):
             max_entries=max_entries,
             symlinks=symlinks,
         )
+        [path] = await self._at(path)
         pace = _Pace(on_progress)
         async with stream(self, "file.pack", PackFolderRequest(path=path)) as events:
             # In the thread that writes, since it may have to wait for the disk to be left.

@@ -11,13 +11,15 @@ __all__ = ["ROWS"]
 class GitCheckoutRequest(Record):
     """Clone a repository into a folder that does not exist yet or is empty.
 
-    `target_dir` of None is the repository's name in the sandbox's folder.  User name and password
-    may also stand in the address; either way no process list, log or error has them.
+    `target_dir` of None is the repository's name; a relative one begins at `folder`, which itself
+    begins at the sandbox's.  User name and password may also stand in the address; either way no
+    process list, log or error has them.
     """
 
     url: str
     branch: str | None = None
     target_dir: str | None = None
+    folder: str | None = None
     depth: int | None = None
     timeout: float | None = 600.0
     username: str | None = None

@@ -22,7 +22,9 @@ from sandbox_kernel.errors import (
     OperationInterruptedError,
     PathIsDirectoryError,
     PathNotFoundError,
+    SessionNotFoundError,
     StorageError,
+    ValidationFailedError,
 )
 from sandbox_runtime.drafts import DRAFT
 
@@ -358,3 +360,65 @@ async def test_a_download_that_is_cancelled(sandbox, tmp_path):
     left = os.listdir(tmp_path / "back")
     assert not any(name.startswith(DRAFT) for name in left)
     assert left in ([], ["big"])
+
+
+async def test_a_session_s_paths_begin_where_its_shell_is(sandbox, workspace, tmp_path):
+    """After every `cd`, also for two paths, listings, folders, watches; absolute ones as ever."""
+    session = await sandbox.create_session("s")
+    await session.exec("mkdir -p d/e; cd d")
+    await session.write_file("a.txt", "one")
+    assert await session.read_file("a.txt") == b"one"
+    assert (workspace() / "d/a.txt").read_text() == "one"
+    await session.exec("cd e")
+    await session.write_file("big", BIG)
+    await session.mkdir("f")
+    await session.rename_file("big", "f/big")
+    assert await session.move_file("f/big", "..") == f"{workspace()}/d/e/../big"
+    await session.symlink("link", "../a.txt")
+    assert await session.read_file("link", encoding="utf-8") == "one"
+    await session.chmod("link", 0o600)
+    assert (await session.stat("../a.txt")).mode == 0o600
+    assert [each.relative_path for each in await session.list_files()] == ["f", "link"]
+    assert [each.relative_path async for each in session.list_files_stream("f")] == []
+    assert b"".join([data async for data in session.read_file_stream("../a.txt")]) == b"one"
+    assert (await session.check_changes("..")).status == "unchanged"
+    (tmp_path / "up").mkdir()
+    (tmp_path / "up" / "x").write_bytes(b"x")
+    assert (await session.upload_folder(tmp_path / "up", "new")).files == 1
+    assert (await session.download_folder("new", tmp_path / "down")).files == 1
+    events = session.watch("new")
+    await anext(events)
+    await session.delete_file("new/x")
+    assert (await anext(events)).path == f"{workspace()}/d/e/new/x"
+    await events.aclose()
+    assert await session.exists("new")
+    assert await session.read_file(f"{workspace()}/d/a.txt") == b"one"
+
+    assert not await sandbox.exists("a.txt"), "the sandbox's own begin where they did"
+    with pytest.raises(ValidationFailedError, match="is empty"):
+        await session.read_file("")
+
+
+async def test_a_session_clones_into_its_folder(sandbox, workspace):
+    """Under the repository's name, or a relative one."""
+    session = await sandbox.create_session("s")
+    await session.exec(
+        "git init -q -b main r && git -C r -c user.name=x -c user.email=x@y "
+        "commit -q --allow-empty -m 1; mkdir d; cd d"
+    )
+    url = f"file://{workspace()}/r"
+
+    assert (await session.git_checkout(url)).path == f"{workspace()}/d/r"
+    assert (await session.git_checkout(url, target_dir="c")).path == f"{workspace()}/d/c"
+    assert (await sandbox.git_checkout(url, target_dir="c")).path == f"{workspace()}/c"
+
+
+async def test_files_of_a_session_that_is_gone(sandbox):
+    """There is no folder to begin at; an absolute path needs none."""
+    session = await sandbox.create_session("s")
+    await session.delete()
+
+    with pytest.raises(SessionNotFoundError):
+        await session.write_file("a", b"")
+    await session.write_file("/tmp/of-no-session", b"")
+    await session.delete_file("/tmp/of-no-session")
