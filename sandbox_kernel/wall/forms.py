@@ -190,17 +190,15 @@ def _show_html(value: object, wall: Wall) -> tuple[str, object]:
 
 def _placed(text: str, wall: Wall) -> str:
     """Return HTML for the page: itself, cleaned, or a frame that holds it."""
-    text = document_in(text) or text
-    from sandbox_kernel.wall import html  # noqa: PLC0415  see above
+    from sandbox_kernel.wall import frames, html  # noqa: PLC0415  see above
 
+    text = frames.document_in(text) or text
     is_large = len(text) > wall.limits.inline_bytes
     acts = is_large or html.route(text) == "active"
     if not acts and not (wall.loads and html.loads_images(text)):
         return html.clean(text)
     if wall.frames:
-        from sandbox_kernel.wall.frames import frame  # noqa: PLC0415  see above
-
-        return frame(text, wall)
+        return frames.frame(text, wall)
     if is_large:
         raise _Withheld("It is larger than what is cleaned here. " + _TRUST)
     rest = html.clean(text)
