@@ -21,7 +21,7 @@ _NOT_TESTED_YET = {"kubernetes"}
 
 # Homes and working folders of whoever wrote it; hosts from which one machine takes its packages.
 _OF_ONE_MACHINE = re.compile(
-    r"(?<![\w.*/-])/(?:work/(?!work\b)|root/(?!var/)|home/(?!user\b|me\b|ada\b|u\b))\w"
+    r"(?<![\w.*/-])/(?:work/(?!work\b)|root/(?!var/))\w"
     r"|https?://[\w.-]*(?:mirror|proxy|artifactory|nexus|registry)[\w.-]*\.(?!example)\w+"
 )
 
