@@ -111,7 +111,7 @@ def subshell(kernel: Kernel) -> Any:
 
 
 def test_subshells_run_beside_a_cell(kernel: Kernel, subshell: str) -> None:
-    """A subshell executes and completes while the main shell is busy, under its own parents."""
+    """A subshell executes, completes and inspects while the main shell is busy, under its own parents."""
     kernel.cell("import os, threading, time; go = threading.Event()")
     running = kernel.execute("go.wait(10); print('main')")
     running.wait_for("execute_input")
@@ -121,6 +121,10 @@ def test_subshells_run_beside_a_cell(kernel: Kernel, subshell: str) -> None:
         "complete_request", {"code": "os.path.jo", "cursor_pos": 10}, subshell=subshell
     )
     assert request.wait(20.0).content["matches"] == ["join"]
+    request = kernel.request(
+        "inspect_request", {"code": "print", "cursor_pos": 3, "detail_level": 0}, subshell=subshell
+    )
+    assert "Prints the values" in request.wait(20.0).content["data"]["text/plain"]
     assert not running.is_idle
     assert kernel.ask_control("list_subshell_request")["subshell_id"] == [subshell]
     kernel.execute("go.set()", subshell=subshell).wait()

@@ -79,6 +79,22 @@ def test_text_of_threads_has_a_parent(kernel: Kernel) -> None:
     assert "two\n" in second.text
 
 
+def test_text_of_a_thread_goes_to_the_cell_that_ran_last(kernel: Kernel) -> None:
+    """Not to the one that started it; and so does what its children write."""
+    first = kernel.cell(
+        "import threading, os\n"
+        "started, go = threading.Event(), threading.Event()\n"
+        "def f():\n"
+        "    print('early', flush=True); started.set(); go.wait(10)\n"
+        "    print('late', flush=True); os.system('echo child')\n"
+        "t = threading.Thread(target=f); t.start(); started.wait()"
+    )
+    second = kernel.cell("go.set(); t.join()")
+
+    assert first.text == "early\n"
+    assert second.text == "late\nchild\n"
+
+
 def test_carriage_returns_are_kept(kernel: Kernel) -> None:
     """Neither a cell's nor a command's carriage returns are touched, and none is added."""
     request = kernel.cell(
