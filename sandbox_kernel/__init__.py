@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.client.transfer import FolderTransfer, TransferProgress
     from sandbox_kernel.engines.base import FolderMode, Limits, SandboxSpec
     from sandbox_kernel.errors import SandboxError
+    from sandbox_kernel.folder.importing import ImportedNotebook, import_notebook
     from sandbox_kernel.manager.manager import Manager, SandboxInfo
     from sandbox_kernel.manager.settings import Settings, load_settings
 
@@ -57,6 +58,7 @@ __all__ = [
     "FolderTransfer",
     "GitCheckout",
     "GitCheckoutProgress",
+    "ImportedNotebook",
     "Limits",
     "ListeningPort",
     "LogMatch",
@@ -84,6 +86,7 @@ __all__ = [
     "TerminalView",
     "TransferProgress",
     "get_sandbox",
+    "import_notebook",
     "list_sandboxes",
     "load_settings",
 ]
@@ -99,6 +102,7 @@ _HOMES = {
     "FolderTransfer": "client.transfer",
     "GitCheckout": "client.git",
     "GitCheckoutProgress": "client.git",
+    "ImportedNotebook": "folder.importing",
     "Limits": "engines.base",
     "ListeningPort": "client.ports",
     "LogMatch": "client.process",
@@ -126,6 +130,7 @@ _HOMES = {
     "TerminalView": "client.terminal",
     "TransferProgress": "client.transfer",
     "get_sandbox": "client.sandbox",
+    "import_notebook": "folder.importing",
     "list_sandboxes": "client.sandbox",
     "load_settings": "manager.settings",
 }

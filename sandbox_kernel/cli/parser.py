@@ -108,6 +108,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=sandbox_kernel.__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_run(commands)
+    _add_import(commands)
     _add_exec(commands)
     _add_terminal(commands)
     _add_list(commands)
@@ -208,6 +209,24 @@ def _add_run(commands: _Commands) -> None:
     )
     command.add_argument("-q", "--quiet", action="store_true", help="show no progress bar")
     _add_start_options(command)
+
+
+def _add_import(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "import",
+        "importing:import_",
+        "Copy a notebook of somebody else's without what acts when it is opened, for a sandbox.",
+    )
+    command.add_argument("notebook", metavar="NOTEBOOK", help="the notebook; it is not executed")
+    target = command.add_mutually_exclusive_group()
+    target.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write the copy here; by default to NAME-sandbox.ipynb beside it, if there is none",
+    )
+    target.add_argument("--inplace", action="store_true", help="change the notebook itself")
 
 
 def _add_exec(commands: _Commands) -> None:
