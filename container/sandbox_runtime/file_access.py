@@ -246,7 +246,8 @@ class _Packing:
         event = PackedFiles(
             entries=self.entries, sizes=self.sizes, more=self.more, data=b"".join(self.chunks)
         )
-        self.__init__()  # type: ignore[misc]
+        self.entries, self.sizes, self.chunks = [], [], []
+        self.more = self.length = 0
         return event
 
 

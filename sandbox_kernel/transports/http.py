@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
@@ -19,8 +20,12 @@ from sandbox_kernel.wire.record import Record
 
 __all__ = ["HttpTransport"]
 
-_MOST_KEPT = 8
+_MOST_KEPT = 64
 """Connections that wait for the next request; each costs both ends a descriptor."""
+
+_FEW_KEPT = 8
+_IDLE = 10.0
+"""Seconds after which only a few of those that nobody used are kept."""
 
 
 class _Line:
@@ -28,6 +33,7 @@ class _Line:
 
     def __init__(self, link: Link, protocol: HttpClient) -> None:
         self.link = link
+        self.free_since = 0.0
         self._protocol = protocol
 
     @property
@@ -53,6 +59,7 @@ class HttpTransport:
         self._is_closed = False
         self._was_admitted = False
         self._is_over = False
+        self._timer: asyncio.TimerHandle | None = None
 
     def __del__(self) -> None:
         # Handles that go out of use in a notebook are rarely closed; connections must not stay.
@@ -102,6 +109,8 @@ class HttpTransport:
     async def aclose(self) -> None:
         """Close the connections; calls under way are interrupted.  A second time is fine."""
         self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
         lines = [*self._free, *self._busy]
         self._free.clear()
         self._busy.clear()
@@ -159,6 +168,29 @@ class HttpTransport:
         self._busy.discard(line)
         is_over = self._is_closed or self._is_over
         if line.is_free and len(self._free) < _MOST_KEPT and not is_over:
+            line.free_since = asyncio.get_running_loop().time()
             self._free.append(line)
+            self._look_later()
         else:
             line.link.abandon()
+
+    def _look_later(self) -> None:
+        if self._timer is None and len(self._free) > _FEW_KEPT:
+            loop = asyncio.get_running_loop()
+            # Weakly: a handle that goes out of use is not to live for a timer.
+            self._timer = loop.call_later(_IDLE, _close_unused, weakref.ref(self))
+
+    def close_unused(self) -> None:
+        """Close connections that nobody has used for a while, the longest unused first."""
+        self._timer = None
+        # The last one that was given back is the next to be taken, so the first are the oldest.
+        oldest = asyncio.get_running_loop().time() - _IDLE
+        while len(self._free) > _FEW_KEPT and self._free[0].free_since <= oldest:
+            self._free.pop(0).link.abandon()
+        self._look_later()
+
+
+def _close_unused(transport: weakref.ref[HttpTransport]) -> None:
+    living = transport()
+    if living is not None:
+        living.close_unused()
