@@ -38,7 +38,7 @@ DEADLINE = 20.0
 
 
 class RuntimeChild:
-    """A runtime started in `folder`; `stop` ends it."""
+    """A runtime started in `folder`; `stop` ends it.  A program to run it `under` gets its command."""
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class RuntimeChild:
         *,
         pass_fds: Sequence[int] = (),
         stderr: int | None = None,
+        under: Sequence[str] = (),
         **config: Any,
     ) -> None:
         self.folder = folder
@@ -82,6 +83,7 @@ class RuntimeChild:
                     sys.executable,
                     "-I",
                     "-S",
+                    *under,
                     str(packages / "sandbox_runtime" / "__main__.py"),
                     "--config-fd",
                     str(read),
