@@ -8,6 +8,7 @@ any point knows what may be lying about.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -312,6 +313,7 @@ class Manager:
                 self._remove_files(leftover.lifetime)
             except SandboxError as error:
                 log.warning("sandbox %s: files stay: %s", leftover.sandbox_id, error)
+        self._forget_locks()
         return tuple(gone)
 
     # --- one step each; the caller holds the lock of the id ---
@@ -497,6 +499,19 @@ class Manager:
                 return False
         self._remove_files(entry.lifetime)
         return True
+
+    def _forget_locks(self) -> None:
+        """Remove the locks of ids that are gone, where somebody was killed before he could."""
+        known = {entry.sandbox_id for entry in self._registry.all()}
+        for path in self._locks.glob("*.lock"):
+            if path.stem in known:
+                continue
+            with (
+                contextlib.suppress(SandboxError),  # another one has it: it is no leftover
+                locks.hold(self._locks, path.stem, timeout=0.0) as lock,
+            ):
+                if self._registry.get(path.stem) is None:
+                    lock.forget_file()
 
     # --- files ---
 

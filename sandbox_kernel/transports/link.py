@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -95,6 +96,7 @@ class Link:
         self._endpoint = endpoint
         self._was_admitted = was_admitted
         self._is_foreign = False
+        self._has_begun = False
         self._socket = client
         self._loop = asyncio.get_running_loop()
         self._protocol = protocol
@@ -156,7 +158,7 @@ class Link:
         # Threads may all be taken by those whom this very connection is to serve.
         client = connect_at_once(endpoint)
         if client is None:
-            client = await asyncio.to_thread(connect, endpoint, timeout=_CONNECT_TIMEOUT)
+            client = await _connected_in_thread(endpoint)
         client.setblocking(False)
         link = cls(endpoint, client, protocol or ClientConnection(), was_admitted=was_admitted)
         try:
@@ -342,6 +344,7 @@ class Link:
         self._sendable.set()
 
     async def _read(self) -> None:
+        self._has_begun = True
         reason = "the runtime hung up"
         try:
             self._watch()
@@ -507,7 +510,14 @@ class Link:
     def abandon(self) -> None:
         """Close soon, from any thread, when nobody is left who could await it."""
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._reader.cancel)
+            self._loop.call_soon_threadsafe(self._give_up)
+
+    def _give_up(self) -> None:
+        self._reader.cancel()
+        if not self._has_begun:
+            # A task that is cancelled before its first step never reaches its own clean-up.
+            self._break("it was closed")
+            self._socket.close()
 
     def close_when_sent(self) -> None:
         """Close once what was to be sent is with the system, after `_LAST_WORDS` seconds at most.
@@ -529,6 +539,23 @@ class Link:
         # A task that was cancelled before its first step never reached its own clean-up.
         self._break("it was closed")
         self._socket.close()
+
+
+async def _connected_in_thread(endpoint: Endpoint) -> socket.socket:
+    connecting = asyncio.get_running_loop().run_in_executor(
+        None, functools.partial(connect, endpoint, timeout=_CONNECT_TIMEOUT)
+    )
+    try:
+        return await asyncio.shield(connecting)
+    except asyncio.CancelledError:
+        # Nobody takes the socket any more.
+        connecting.add_done_callback(_closed_when_connected)
+        raise
+
+
+def _closed_when_connected(connecting: asyncio.Future[socket.socket]) -> None:
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().close()
 
 
 class Events:

@@ -170,8 +170,11 @@ def test_a_destroy_that_is_killed_is_finished_by_gc(manager, data_dir, point):
 
     assert manager.list() == []
     assert leftovers(data_dir) == set()
+    assert list((data_dir / "locks").iterdir()) == []
     assert processes_of(first.lifetime) == []
     assert manager.ensure("a").lifetime != first.lifetime
+    manager.gc()
+    assert [each.name for each in (data_dir / "locks").iterdir()] == ["a.lock"]
 
 
 @pytest.mark.parametrize("removed", ["nothing", "run", "root", "socket", "lock"])

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import os
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from sandbox_kernel.errors import (
     TransportError,
     UnauthorizedError,
 )
+from sandbox_kernel.transports import link as link_module
 from sandbox_kernel.transports.endpoint import Endpoint
 from sandbox_kernel.transports.http import HttpTransport
 from sandbox_kernel.transports.link import Link, row_of
@@ -41,6 +43,7 @@ from sandbox_kernel.wire.rpc import (
     Call,
     Cancel,
     ChannelFrame,
+    ClientConnection,
     Credit,
     FrameKind,
     Hello,
@@ -346,6 +349,38 @@ async def test_a_call_after_the_end_of_a_connection_waits_for_nothing(tmp_path):
         await asyncio.wait([link._reader])
         with pytest.raises(ContainerUnavailableError):
             link.begin(row_of("runtime.health", Kind.CALL), Empty(), None)
+
+
+async def test_a_connection_that_nobody_waits_for_any_more_is_closed(tmp_path, monkeypatch):
+    """Also one that a thread makes, and one that is given up before it is read."""
+    ours, theirs = socket.socketpair()
+    is_cancelled = threading.Event()
+
+    def connect(*_args, **_options):
+        assert is_cancelled.wait(10)
+        return ours
+
+    monkeypatch.setattr(link_module, "connect", connect)
+    endpoint = Endpoint(sandbox_id="a", socket=str(tmp_path / "none"), token="secret")
+    opening = asyncio.create_task(Link.open(endpoint))
+    await asyncio.sleep(0)
+    opening.cancel()
+    await asyncio.wait([opening])
+    is_cancelled.set()
+    await asyncio.to_thread(theirs.recv, 1)
+    assert ours.fileno() == -1
+    theirs.close()
+
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    link = Link(endpoint, ours, ClientConnection())
+    link.abandon()
+    await asyncio.wait([link._reader])
+    theirs.setblocking(False)
+    while theirs.recv(1 << 16):
+        pass
+    assert ours.fileno() == -1
+    theirs.close()
 
 
 async def test_whoever_knew_us_has_ended_when_another_listens(manager):
