@@ -181,7 +181,9 @@ class Spool:
         OSError
             The disk refuses; nothing was added.
         """
-        if stream != self._last_stream or timestamp - self._last_time > _SAME_ENTRY:
+        passed = timestamp - self._last_time
+        # Below zero when the clock was put back.
+        if stream != self._last_stream or not 0 <= passed <= _SAME_ENTRY:
             entry = _ENTRY.pack(self._data.end, stream, timestamp)
             self._data.append(data)
             self._entries.append(entry)

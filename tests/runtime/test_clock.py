@@ -38,7 +38,7 @@ def test_a_jump_of_the_clock_ends_nothing_and_keeps_nothing(
 ) -> None:
     """Time limits, durations, cursors, leases and the idle time are those of before.
 
-    Timestamps follow the clock, but those of one process never go back.
+    Timestamps of what comes later are by the new clock.
     """
     jumping = Jumping(start_runtime, tmp_path, sleep_after=3.0, kernel_argv=FAKE)
     with jumping.runtime.connect() as client:
@@ -66,7 +66,7 @@ def test_a_jump_of_the_clock_ends_nothing_and_keeps_nothing(
         client.call("process.write_stdin", process_id=process, data=b"\n")
         items, _ = client.finish(follow)
         assert join(items, "stdout") == b"late\n"
-        assert 0 <= items[0].timestamp - early.timestamp - max(jump, 0) < 60
+        assert 0 <= items[0].timestamp - early.timestamp - jump < 60
         rest, _ = client.call("process.output", process_id=process, since=early.cursor)
         assert join(rest, "stdout") == b"late\n"
         assert client.call("runtime.health").busy == ["kernel k (lease)"]
