@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
-from sandbox_kernel.kernel.jsontext import Refused, write
+from sandbox_kernel.kernel.jsontext import Refused
 
 __all__ = ["Content", "bundle", "count", "error", "number", "obj", "plain_only", "text", "texts"]
 
 Content = dict[str, Any]  # JSON values of any shape below the checked fields
 
 _PLAIN = "text/plain"
-_JSON_FORM = re.compile(r"application/(.*\+)?json")
 
 
 def text(content: Content, name: str, *, at_most: int | None = None) -> str:
@@ -56,17 +54,8 @@ def number(value: object) -> float | None:
 
 
 def bundle(content: Content) -> Content:
-    """Return the data and metadata of something that is shown."""
-    data = obj(content, "data")
-    for form, value in data.items():
-        if not (isinstance(value, str) or _is_lines(value) or _JSON_FORM.fullmatch(form)):
-            # A notebook holds only text here, and a client that saves one fails at the rest.
-            data[form] = write(value).decode()
-    return {"data": data, "metadata": obj(content, "metadata")}
-
-
-def _is_lines(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(line, str) for line in value)
+    """Return the data and metadata of something that is shown; what they hold is not judged."""
+    return {"data": obj(content, "data"), "metadata": obj(content, "metadata")}
 
 
 def plain_only(data: Content) -> Content:

@@ -34,12 +34,19 @@ from sandbox_kernel.kernel.lifecycle import (
 from sandbox_kernel.kernel.link import Link, end_kernel
 from sandbox_kernel.kernel.starter import Starter
 from sandbox_kernel.manager.running import Running
+from sandbox_kernel.wall.modes import Mode, OutputLimits, Wall
 from sandbox_kernel.wire.operations import KernelInfo, StartKernelRequest
 
 __all__ = ["main"]
 
 _PASSED_ON = ("JPY_SESSION_NAME", "LANG", "LC_ALL", "LC_CTYPE", "MPLBACKEND", "TZ")
 """Variables of the host that an interpreter gets to see; nothing else of the environment does."""
+
+_OUTPUTS = {
+    Mode.STRICT: "strict: what acts is left out",
+    Mode.DEFAULT: "default: what acts is drawn in frames",
+    Mode.TRUSTED: "TRUSTED: they can act in the page, and so on the host",
+}
 
 _EPHEMERAL_STAY = 20.0
 """Lease and idle time, in seconds, of a sandbox for one kernel: only a new relay could want it."""
@@ -83,6 +90,7 @@ class _Started:
     identity: Identity
     running: Running
     lease: float
+    limits: OutputLimits
     config_file: str
 
 
@@ -109,7 +117,11 @@ def _start(connection_file: str, key: bytes, starter: Starter) -> _Started:
             identity.sandbox_id, spec, changes=starter.changes(spec), ephemeral=identity.ephemeral
         )
     return _Started(
-        identity=identity, running=running, lease=lease, config_file=str(own_config_file())
+        identity=identity,
+        running=running,
+        lease=lease,
+        limits=settings.outputs,
+        config_file=str(own_config_file()),
     )
 
 
@@ -180,7 +192,13 @@ def _serve(
             journal=journal,
             facts=_facts(started, link.request.cwd),
             describe=lambda: _describe(running),
-            policy=Policy(),
+            policy=Policy(
+                Wall(
+                    mode=running.spec.output_policy,
+                    network=running.spec.network,
+                    limits=started.limits,
+                )
+            ),
             signals=signals,
             parent=ParentWatch(os.environ),
         )
@@ -259,6 +277,7 @@ def _describe(running: Running) -> list[tuple[str, str]]:
     return [
         ("sandbox", f"{running.sandbox_id} ({instance.engine})"),
         *instance.isolation.items(),
+        ("outputs", _OUTPUTS[running.spec.output_policy]),
         *((f"limit {name}", reached) for name, reached in limits),
         *([] if limits else [("limits", "none set")]),
         *(("notice", notice) for notice in running.notices),

@@ -13,6 +13,8 @@ from sandbox_kernel.kernel import fields
 from sandbox_kernel.kernel.fields import Content
 from sandbox_kernel.kernel.jsontext import Refused
 from sandbox_kernel.kernel.replies import HOST_COMM_PREFIX, REPLIES
+from sandbox_kernel.wall import forms
+from sandbox_kernel.wall.modes import Mode, Wall
 
 __all__ = [
     "CONTROL_REQUESTS",
@@ -24,6 +26,7 @@ __all__ = [
 
 _MAX_PROMPT = 10_000
 _ASKED_INSIDE = " (asked by code in the sandbox) "
+_TRUSTED = "Outputs of this sandbox are trusted: they can act in the page, and so on the host."
 
 _COMM_MESSAGES = frozenset({"comm_open", "comm_msg", "comm_close"})
 _EVERYWHERE = frozenset(
@@ -67,7 +70,7 @@ def _stream(content: Content) -> Content:
 
 
 def _display(content: Content) -> Content:
-    shown = fields.bundle(content)
+    shown = fields.bundle(content)  # not judged yet: see `Policy`
     if "transient" in content:
         transient = fields.obj(content, "transient")
         known = "display_id" in transient
@@ -134,18 +137,23 @@ _IOPUB: Mapping[str, Callable[[Content], Content]] = {
     "update_display_data": _display,
 }
 
+_DRAWN = frozenset({"display_data", "execute_result", "update_display_data"})
+
 
 class Policy:
     """The decisions, with the settings they depend on.
 
     Parameters
     ----------
+    wall : Wall
+        How what is drawn is judged.
     plant_cells : bool
         Let a cell's reply put text into the next cell (`set_next_input`).  The user, or "run
         all", would then execute what the sandbox wrote, perhaps as a command of the host.
     """
 
-    def __init__(self, *, plant_cells: bool = False) -> None:
+    def __init__(self, wall: Wall | None = None, *, plant_cells: bool = False) -> None:
+        self.wall = Wall() if wall is None else wall
         self.plant_cells = plant_cells
 
     def check_type(self, msg_type: str) -> None:
@@ -176,7 +184,12 @@ class Policy:
         check = self._publisher(msg_type)
         if not isinstance(content, dict):
             raise Refused("its content is no object")
-        return check(content)
+        checked = check(content)
+        return self._judged(checked) if msg_type in _DRAWN else checked
+
+    def _judged(self, shown: Content) -> Content:
+        data, metadata = forms.bundle(shown["data"], shown["metadata"], self.wall)
+        return {**shown, "data": data, "metadata": metadata}
 
     def reply(self, msg_type: str, content: object) -> Content:
         """Return the content of a reply; its type has been matched to a request already.
@@ -192,9 +205,21 @@ class Policy:
         if not isinstance(content, dict):
             raise Refused("its content is no object")
         checked: Content = check(content)
-        if msg_type == "execute_reply" and "payload" in checked:
-            checked["payload"] = self._payload(checked["payload"])
+        if msg_type == "execute_reply":
+            self._finish_execute_reply(checked)
+        elif msg_type == "debug_reply" and checked.get("command") == "richInspectVariables":
+            if "body" in checked:
+                checked["body"] = self._judged(checked["body"])
+        elif msg_type == "kernel_info_reply" and self.wall.mode is Mode.TRUSTED:
+            checked["banner"] = f"{checked.get('banner', '')}\n{_TRUSTED}".strip()
         return checked
+
+    def _finish_execute_reply(self, checked: Content) -> None:
+        if "payload" in checked:
+            checked["payload"] = self._payload(checked["payload"])
+        for name, value in checked.get("user_expressions", {}).items():
+            if value["status"] == "ok":
+                checked["user_expressions"][name] = self._judged(value)
 
     def _payload(self, payload: object) -> list[Content]:
         if not isinstance(payload, list):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sandbox_kernel.kernel.jsontext import Refused, write
 from sandbox_kernel.kernel.policy import Policy, reply_type
+from sandbox_kernel.wall.modes import Mode, Wall
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20),
@@ -165,7 +166,7 @@ def test_a_password_prompt_says_who_asks() -> None:
 def test_an_output_keeps_what_an_output_has() -> None:
     """Data, metadata and display id pass unchanged; fields of no output do not."""
     content = {
-        "data": {"text/plain": "1", "image/png": "aGk="},
+        "data": {"text/plain": "1", "image/png": "iVBORw0KGgo="},
         "metadata": {"image/png": {"width": 3}},
         "transient": {"display_id": "d", "other": 1},
         "extra": 1,
@@ -201,9 +202,16 @@ def test_requests_and_their_replies_are_named_alike() -> None:
 def test_a_form_that_is_text_holds_text(msg_type: str, value: object, shown: str) -> None:
     """A notebook with anything else there is not valid; forms that are JSON hold what they like."""
     forms = {"application/json": value, "application/vnd.x+json": value, "text/html": ["a", "b"]}
-    content = Policy().publish(msg_type, {"data": {"text/plain": value, **forms}})
+    shape = {"data": {"text/plain": value, **forms}}
+    judged = Policy().publish(msg_type, shape)
+    trusted = Policy(Wall(mode=Mode.TRUSTED)).publish(msg_type, shape)
 
-    assert content["data"] == {"text/plain": shown, **forms}
+    assert trusted["data"] == {"text/plain": shown, **forms}
+    assert judged["data"] == {
+        "text/plain": shown,
+        "application/json": value,
+        "text/html": "ab",
+    }
 
 
 @pytest.mark.parametrize("msg_type", ["execute_result", "execute_input"])

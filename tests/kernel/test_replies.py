@@ -178,13 +178,16 @@ def test_a_debugger_draws_text_and_images_only() -> None:
                 "text/plain": "1",
                 "text/html": "<img onerror=1>",
                 "application/javascript": "1",
-                "image/png": "aGk=",
+                "image/png": "iVBORw0KGgo=",
             },
             "metadata": {"text/html": {"isolated": True}},
         },
     )
 
-    assert told["body"] == {"data": {"text/plain": "1", "image/png": "aGk="}, "metadata": {}}
+    assert told["body"] == {
+        "data": {"text/plain": "1", "image/png": "iVBORw0KGgo="},
+        "metadata": {},
+    }
 
 
 def test_a_pager_and_an_inspector_show_plain_text() -> None:

@@ -17,6 +17,8 @@ from tests.support.jupyter_home import JupyterHome
 from tests.support.kernel_driver import KERNEL, Kernel, kinds_of
 from tests.support.zmq_connection import ZmqConnection
 
+pytestmark = pytest.mark.usefixtures("trusted_outputs")
+
 Seen = Any
 Look = Callable[[Kernel], Seen]
 LOOKS: list[Look] = []

@@ -25,6 +25,8 @@ from nbclient import NotebookClient
 from tests.support.jupyter_home import JupyterHome
 from tests.support.kernel_driver import KERNEL
 
+pytestmark = pytest.mark.usefixtures("trusted_outputs")
+
 NOTEBOOKS: dict[str, list[str]] = {
     "pandas": [
         "import pandas as pd\nframe = pd.read_csv('sales.csv')\nframe",
