@@ -4,13 +4,18 @@ A frame without ``allow-same-origin`` has an origin of its own, so that the page
 the server's API are closed to it.  Its content security policy says what it may load.  The document
 lies in a second frame inside: a document may always send itself to another address, and only the
 policy of the one around it stops that.
+
+A page with a strict policy of its own would give that to a document which stands in the output, so
+there a keeper hands the document out, and the output holds its address.
 """
 
 from __future__ import annotations
 
+import re
+
 from sandbox_kernel.wall.modes import Wall
 
-__all__ = ["HEIGHT_MESSAGE", "content_security_policy", "document_in", "frame"]
+__all__ = ["HEIGHT_MESSAGE", "content_security_policy", "document_in", "frame", "is_kept"]
 
 HEIGHT_MESSAGE = "jupyter-sandbox:frame-height"
 """``type`` of the message in which a frame tells the page around it its ``height`` in pixels."""
@@ -19,6 +24,12 @@ _CLASS = '<iframe class="jupyter-sandbox-frame"'
 _INNER = "<iframe sandbox='allow-scripts' srcdoc='"
 _HEIGHT = 450
 _WITHOUT_FRAME = "Run the cell, or trust the notebook, to see this output."
+_KEPT = re.compile(
+    rf"""{re.escape(_CLASS)} sandbox="allow-scripts" referrerpolicy="no-referrer" """
+    r"""style="width:100%;height:\d{1,4}px;border:0;resize:vertical;overflow:auto" """
+    rf"""src='/(?:[\w.~%-]+/)*sandbox/frame/[0-9a-f]{{64}}'>{_WITHOUT_FRAME}</iframe>""",
+    re.ASCII,
+)
 
 # Heights come from the body: that of the document never shrinks again.
 _SIZER = f"""<script>(() => {{
@@ -80,10 +91,12 @@ def frame(document: str, wall: Wall, *, height: int | None = None) -> str:
         f"overflow:hidden}}</style>{_FORWARD}</head><body>"
         f"{_INNER}{_quoted(inner)}'></iframe></body></html>"
     )
+    digest = wall.keeper.keep(outer) if wall.keeper else None
+    place = f"src='{wall.keeper.url}{digest}'" if wall.keeper and digest else ""
     return (
         f'{_CLASS} sandbox="allow-scripts" referrerpolicy="no-referrer"'
         f' style="width:100%;height:{height or _HEIGHT}px;border:0;resize:vertical;overflow:auto"'
-        f" srcdoc='{_quoted(outer)}'>{_WITHOUT_FRAME}</iframe>"
+        f""" {place or f"srcdoc='{_quoted(outer)}'"}>{_WITHOUT_FRAME}</iframe>"""
     )
 
 
@@ -104,6 +117,14 @@ def document_in(framed: str) -> str | None:
     inner = _unquoted(outer.partition(_INNER)[2].rpartition("'></iframe>")[0])
     document = inner.partition(f"<body>{_SIZER}")[2].removesuffix("</body></html>")
     return document or None
+
+
+def is_kept(framed: str) -> bool:
+    """Whether this is a frame whose document a server hands out, and nothing more.
+
+    Such a document comes with its policy, whoever has written down its address.
+    """
+    return framed.startswith(_CLASS) and _KEPT.fullmatch(framed) is not None
 
 
 def _unquoted(value: str) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 from sandbox_kernel.errors import SandboxConfigurationError
 
-__all__ = ["FRAME_SOURCES", "Mode", "OutputLimits", "Wall"]
+__all__ = ["FRAME_SOURCES", "FrameKeeper", "Mode", "OutputLimits", "Wall"]
 
 
 class Mode(StrEnum):
@@ -81,6 +82,19 @@ class OutputLimits:
                 )
 
 
+class FrameKeeper(Protocol):
+    """Whoever hands out documents of frames, for pages whose own policy allows no others."""
+
+    @property
+    def url(self) -> str:
+        """What their addresses begin with; a digest follows."""
+        ...
+
+    def keep(self, document: str) -> str | None:
+        """Return the digest under which a document is handed out, or None if it is not."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wall:
     """What every judgement of one sandbox's outputs depends on.
@@ -94,11 +108,14 @@ class Wall:
         what a sandbox may not send by itself, a page shall not send for it.
     limits : OutputLimits
         Sizes and sources.
+    keeper : FrameKeeper, optional
+        Where the documents of frames are handed out; without, outputs hold them themselves.
     """
 
     mode: Mode = Mode.DEFAULT
     network: bool = False
     limits: OutputLimits = field(default_factory=OutputLimits)
+    keeper: FrameKeeper | None = field(default=None, compare=False)
 
     @property
     def is_off(self) -> bool:
