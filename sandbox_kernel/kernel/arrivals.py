@@ -51,6 +51,9 @@ _MAY_NAME_COMMS = frozenset(
     }
 )
 
+_OUTPUTS = frozenset({"display_data", "error", "execute_result", "update_display_data"})
+_MOST_NOTED = 1000
+
 _PROBE = Request("", EMPTY, Channel.SHELL, [], "kernel_info_request")
 """Stands for the relay's own question to the interpreter."""
 
@@ -97,6 +100,10 @@ class Arrivals:
         self._notes = notes
         # Cells that run and whose output says that the network is missing.
         self._offline: set[str] = set()
+        # Cells that have been told of an output that was left out.
+        self._told: dict[str, str] = {}
+        # Requests whose reply was refused, and why.
+        self._without_reply: dict[str, str] = {}
         # Whether the interpreter has served a relay before; then it may end what only that knew.
         self._has_past = False
         self._prefix = ""
@@ -288,7 +295,12 @@ class Arrivals:
         self, msg_type: str, request: Request | None, parts: Sequence[memoryview], msg_id: str
     ) -> None:
         self._policy.check_type(msg_type)
-        content = self._policy.publish(msg_type, read(bytes(parts[3])))
+        try:
+            content = self._policy.publish(msg_type, self._read(parts[3]))
+        except Exception as error:
+            if msg_type in _OUTPUTS:
+                self._tell_left_out(request, error, msg_id)
+            raise
         if msg_type == "status":
             self._take_status(content["execution_state"], request, msg_id)
             return
@@ -321,6 +333,33 @@ class Arrivals:
             self._speaker.status("busy", request.header, msg_id)
         elif self._table.mark_idle(request):
             self._speaker.status("idle", request.header, msg_id)
+        elif request.msg_id in self._without_reply:
+            self._answer_refused(request)
+
+    def _read(self, part: memoryview) -> Any:
+        limits = self._policy.limits
+        return read(bytes(part), at_most=limits.message_bytes, depth=limits.depth)
+
+    def _tell_left_out(self, request: Request | None, error: Exception, msg_id: str) -> None:
+        """Say once in a cell that it has outputs which are not shown."""
+        if (
+            request is None
+            or request is _PROBE
+            or not request.is_execute
+            or request.silent
+            or request.msg_id in self._told
+        ):
+            return
+        _remember(self._told, request.msg_id, msg_id)
+        text = {"name": "stderr", "text": f"[An output was left out: {_reason(error)}.]\n"}
+        self._publish("stream", request, text, msg_id=f"{msg_id}r")
+
+    def _answer_refused(self, request: Request) -> None:
+        """End a request whose own end has come, and whose reply could not pass."""
+        reason = self._without_reply.pop(request.msg_id)
+        self._speaker.fail(request, "ReplyRefused", f"The sandbox's reply was refused: {reason}.")
+        if request.is_execute and request.stop_on_error:
+            self.cell_failed = True
 
     def _publish(
         self,
@@ -360,9 +399,17 @@ class Arrivals:
     def _take_reply(
         self, msg_type: str, request: Request | None, parts: Sequence[memoryview], msg_id: str
     ) -> None:
-        self._table.check_reply(request, msg_type)
-        content = self._policy.reply(msg_type, read(bytes(parts[3])))
-        metadata = _metadata(parts[2])
+        pending = self._table.check_reply(request, msg_type)
+        try:
+            content = self._policy.reply(msg_type, self._read(parts[3]))
+            metadata = _metadata(parts[2])
+        except Exception as error:
+            # The true one may still come: a request is over when its idle has come as well.
+            _remember(self._without_reply, pending.msg_id, _reason(error))
+            if pending.idle_waits:
+                self._answer_refused(pending)
+            raise
+        self._without_reply.pop(pending.msg_id, None)
         # Everything is read before the table is touched, so that a refused reply changes nothing.
         request = self._table.mark_reply(request, msg_type)
         failed = content.get("status") == "error"
@@ -422,6 +469,16 @@ class Arrivals:
         traceback: list[str] = error["traceback"]
         hint = self._hint(error)
         return traceback if hint is None else [*traceback, hint]
+
+
+def _remember(known: dict[str, str], msg_id: str, value: str) -> None:
+    known[msg_id] = value
+    if len(known) > _MOST_NOTED:
+        del known[next(iter(known))]
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, Refused) else "it could not be judged"
 
 
 def _metadata(part: memoryview) -> bytes:

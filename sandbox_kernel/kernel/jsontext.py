@@ -30,7 +30,7 @@ _STRUCTURE = (b"[", b"{", b",", b":")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def read(data: bytes, *, at_most: int = MAX_TEXT) -> Any:
+def read(data: bytes, *, at_most: int = MAX_TEXT, depth: int = MAX_DEPTH) -> Any:
     """Decode JSON from a sandbox.
 
     What stock kernels let slip (NaN, infinities, lone surrogates, integers beyond 64 bits, bytes
@@ -42,21 +42,24 @@ def read(data: bytes, *, at_most: int = MAX_TEXT) -> Any:
     data : bytes
         The text.
     at_most : int
-        How many bytes of it are read.
+        How many bytes of it are read; no more than `MAX_TEXT`.
+    depth : int
+        How many levels it may nest; no more than `MAX_DEPTH`.
 
     Raises
     ------
     Refused
         It is not JSON, is larger than `at_most`, has more than `MAX_ELEMENTS`, or nests more than
-        `MAX_DEPTH` levels.  Texts that take the slow way have tighter limits.
+        `depth` levels.  Texts that take the slow way have tighter limits.
     """
-    _check_size(data, at_most, MAX_ELEMENTS)
+    depth = min(depth, MAX_DEPTH)
+    _check_size(data, min(at_most, MAX_TEXT), MAX_ELEMENTS)
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
-        return _read_slowly(data)
+        return _read_slowly(data, depth)
     # Each level takes an opening and a closing byte.
-    if len(data) > 2 * MAX_DEPTH and _depth_exceeds(value, MAX_DEPTH):
+    if len(data) > 2 * depth and _depth_exceeds(value, depth):
         raise Refused("it nests too deeply")
     return value
 
@@ -86,7 +89,7 @@ def _has_more_elements(data: bytes, most: int) -> bool:
     return sum(map(outside.count, _STRUCTURE)) > most
 
 
-def _read_slowly(data: bytes) -> Any:
+def _read_slowly(data: bytes, depth: int) -> Any:
     _check_size(data, _SLOW_TEXT, _SLOW_ELEMENTS)
     try:
         value = json.loads(
@@ -96,7 +99,7 @@ def _read_slowly(data: bytes) -> Any:
         raise Refused("it nests too deeply") from None
     except ValueError:
         raise Refused("it is not JSON") from None
-    return _clean(value, MAX_DEPTH)
+    return _clean(value, depth)
 
 
 def _number(text: str) -> int | float:

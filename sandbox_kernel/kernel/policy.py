@@ -14,7 +14,7 @@ from sandbox_kernel.kernel.fields import Content
 from sandbox_kernel.kernel.jsontext import Refused
 from sandbox_kernel.kernel.replies import HOST_COMM_PREFIX, REPLIES
 from sandbox_kernel.wall import forms
-from sandbox_kernel.wall.modes import Mode, Wall
+from sandbox_kernel.wall.modes import Mode, OutputLimits, Wall
 
 __all__ = [
     "CONTROL_REQUESTS",
@@ -137,6 +137,7 @@ _IOPUB: Mapping[str, Callable[[Content], Content]] = {
     "update_display_data": _display,
 }
 
+_WIDEST = OutputLimits()
 _DRAWN = frozenset({"display_data", "execute_result", "update_display_data"})
 
 
@@ -154,6 +155,8 @@ class Policy:
 
     def __init__(self, wall: Wall | None = None, *, plant_cells: bool = False) -> None:
         self.wall = Wall() if wall is None else wall
+        # What is trusted has the bounds of what the relay can carry.
+        self.limits = _WIDEST if self.wall.is_off else self.wall.limits
         self.plant_cells = plant_cells
 
     def check_type(self, msg_type: str) -> None:

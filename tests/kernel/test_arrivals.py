@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -21,6 +22,8 @@ from sandbox_kernel.kernel.policy import Policy
 from sandbox_kernel.kernel.requests import Request, RequestTable
 from sandbox_kernel.kernel.sockets import Sockets
 from sandbox_kernel.kernel.speaker import Speaker
+from sandbox_kernel.wall import forms
+from sandbox_kernel.wall.modes import Mode, OutputLimits, Wall
 from sandbox_kernel.wire.kernel import Channel
 
 
@@ -57,7 +60,7 @@ class RecordingSockets:
 class Bench:
     """Arrivals with a cell that runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy | None = None) -> None:
         self.sockets = RecordingSockets()
         sockets = cast("Sockets", self.sockets)
         self.table = RequestTable()
@@ -67,7 +70,7 @@ class Bench:
             sockets=sockets,
             table=self.table,
             speaker=Speaker(sockets, self.table),
-            policy=Policy(),
+            policy=policy or Policy(),
             hostcomms=self.hostcomms,
             outputs=KeptOutputs(),
             facts=Facts(),
@@ -366,3 +369,94 @@ def test_a_record_that_relays_have_ended_on_is_left_out(bench: Bench) -> None:
 
     assert [content["text"] for *_, content in bench.sockets.sent] == ["a", "c"]
     assert "ended on it" in bench.notes.last(1)[0]
+
+
+def test_a_cell_is_told_once_of_outputs_that_are_left_out(bench: Bench) -> None:
+    """A flood of bad outputs is one line in the cell; the next cell has one of its own."""
+    bench.ask("next")
+    for _ in range(100):
+        bench.message(Channel.IOPUB, "display_data", {"data": 5})
+    bench.message(Channel.IOPUB, "display_data", {"data": 5}, "next")
+    bench.message(Channel.IOPUB, "display_data", {"data": 5}, "unknown")
+
+    assert [(kind, parent) for _, kind, parent, _ in bench.sockets.sent] == [
+        ("stream", "cell"),
+        ("stream", "next"),
+    ]
+    assert "left out: data is no object" in bench.sockets.sent[0][3]["text"]
+    assert bench.notes.count == 102
+
+
+def test_a_fault_of_the_judging_code_is_told_too(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cell goes on, without the output and with a line that says so."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(forms, "bundle", fail)
+        bench.message(Channel.IOPUB, "display_data", {"data": {"text/plain": "x"}})
+
+    [(_, kind, _, content)] = bench.sockets.sent
+    assert (kind, content["name"]) == ("stream", "stderr")
+
+
+@pytest.mark.parametrize("idle_first", [False, True])
+def test_a_refused_reply_does_not_leave_the_cell_waiting(bench: Bench, *, idle_first: bool) -> None:
+    """When its idle has come as well the cell ends, with an error that says what was refused."""
+    steps: list[Callable[[], None]] = [
+        lambda: bench.message(Channel.SHELL, "execute_reply", {"status": "nonsense"}),
+        lambda: bench.message(Channel.IOPUB, "status", {"execution_state": "idle"}),
+    ]
+    bench.message(Channel.IOPUB, "status", {"execution_state": "busy"})
+    for step in reversed(steps) if idle_first else steps:
+        step()
+
+    assert [kind for _, kind, _, _ in bench.sockets.sent] == [
+        "status",
+        "error",
+        "execute_reply",
+        "status",
+    ]
+    assert bench.sockets.sent[2][3]["status"] == "error"
+    assert "unknown status" in bench.sockets.sent[2][3]["evalue"]
+    assert not bench.table.open
+    assert bench.arrivals.cell_failed
+
+
+def test_a_refused_reply_does_not_take_the_place_of_the_true_one(bench: Bench) -> None:
+    """What a cell writes into the pipe itself cannot end it."""
+    bench.message(Channel.SHELL, "execute_reply", {"status": "nonsense"})
+    bench.message(Channel.SHELL, "execute_reply", REPLY)
+    bench.message(Channel.IOPUB, "status", {"execution_state": "idle"})
+
+    assert [kind for _, kind, _, _ in bench.sockets.sent] == ["execute_reply", "status"]
+    assert bench.sockets.sent[0][3]["status"] == "ok"
+
+
+def test_a_refused_answer_to_any_request_is_an_error(bench: Bench) -> None:
+    """A page that asks for a completion is answered, too."""
+    header = json.dumps({"msg_id": "c", "msg_type": "complete_request"}).encode()
+    bench.table.add(Request("c", header, Channel.SHELL, [b"c"], "complete_request"))
+    bench.message(Channel.SHELL, "complete_reply", {"status": "ok", "cursor_start": -1}, "c")
+    bench.message(Channel.IOPUB, "status", {"execution_state": "idle"}, "c")
+
+    replies = [content for where, *_, content in bench.sockets.sent if where == "shell"]
+    assert [content["status"] for content in replies] == ["error"]
+
+
+def test_bounds_of_the_host_hold_for_what_is_drawn() -> None:
+    """Size and depth; what is trusted has those of the relay alone."""
+    deep: Any = 1
+    for _ in range(20):
+        deep = [deep]
+    for content in ({"data": {"text/plain": "x" * 2000}}, {"data": {"application/json": deep}}):
+        for mode in (Mode.DEFAULT, Mode.TRUSTED):
+            limits = OutputLimits(message_bytes=1000, depth=10)
+            bench = Bench(Policy(Wall(mode=mode, limits=limits)))
+            bench.message(Channel.IOPUB, "display_data", content)
+
+            shown = [kind for _, kind, _, _ in bench.sockets.sent]
+            assert shown == (["display_data"] if mode is Mode.TRUSTED else ["stream"])
