@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from sandbox_kernel.kernel.comms import COMM_MESSAGES, Comms
 from sandbox_kernel.kernel.hints import Facts, hint_for, network_hint, tells_of_no_network
 from sandbox_kernel.kernel.hostcomms import HostComms
 from sandbox_kernel.kernel.jsontext import Refused, read, write
@@ -71,6 +72,8 @@ class Arrivals:
         The id of the relay's own question; None once it is answered.
     drops_bulk : bool
         While set, outputs are counted in `dropped` instead of published.
+    comms : Comms
+        The interpreter's.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class Arrivals:
         outputs: KeptOutputs,
         facts: Facts,
         notes: Notes,
+        remember_comm: Callable[[str, str | None], None] = lambda *_: None,
     ) -> None:
         self.is_ready = False
         self.cell_failed = False
@@ -98,6 +102,7 @@ class Arrivals:
         self._outputs = outputs
         self._facts = facts
         self._notes = notes
+        self.comms = Comms(policy.wall, notes, remember_comm)
         # Cells that run and whose output says that the network is missing.
         self._offline: set[str] = set()
         # Cells that have been told of an output that was left out.
@@ -125,6 +130,7 @@ class Arrivals:
         is_ready: bool,
         seams: Iterable[int] = (),
         deadly: int | None = None,
+        comms: Iterable[tuple[str, str]] = (),
     ) -> None:
         """Listen to an interpreter from now on.
 
@@ -140,6 +146,8 @@ class Arrivals:
             so that the same text comes under the same id.
         deadly : int, optional
             The end of a record that predecessors have ended on; it is left out.
+        comms : iterable of (str, str)
+            What predecessors have told `remember_comm`.
         """
         self._prefix = prefix
         self.is_ready = self._has_past = is_ready
@@ -147,6 +155,7 @@ class Arrivals:
         self._last_seam = max(self._seams, default=0)
         self._deadly = deadly
         self._may_start = not is_ready
+        self.comms.begin(comms)
 
     def repeats(self, offset: int) -> bool:
         """Whether a predecessor has read further than this offset, and joins texts across it."""
@@ -301,6 +310,9 @@ class Arrivals:
             if msg_type in _OUTPUTS:
                 self._tell_left_out(request, error, msg_id)
             raise
+        if msg_type in COMM_MESSAGES:
+            self._take_comm(msg_type, request, content, parts, msg_id)
+            return
         if msg_type == "status":
             self._take_status(content["execution_state"], request, msg_id)
             return
@@ -310,6 +322,8 @@ class Arrivals:
             self._table.learn_count(content["execution_count"])
         elif msg_type == "error":
             content["traceback"] = self._with_hint(content)
+        else:
+            self.comms.mend(content)
         self._publish(
             msg_type,
             request,
@@ -360,6 +374,32 @@ class Arrivals:
         self._speaker.fail(request, "ReplyRefused", f"The sandbox's reply was refused: {reason}.")
         if request.is_execute and request.stop_on_error:
             self.cell_failed = True
+
+    def _take_comm(
+        self,
+        msg_type: str,
+        request: Request | None,
+        content: dict[str, Any],
+        parts: Sequence[memoryview],
+        msg_id: str,
+    ) -> None:
+        try:
+            passed = self.comms.judge(msg_type, content, parts[4:])
+        except Refused:
+            text = self.comms.tell_withheld(content) if msg_type == "comm_open" else None
+            if text is not None:
+                told = {"name": "stderr", "text": f"{text}\n"}
+                self._publish("stream", request, told, msg_id=f"{msg_id}w")
+            raise
+        if passed is not None:
+            self._publish(
+                msg_type,
+                request,
+                {**content, "data": passed.data},
+                metadata=self.comms.metadata(_metadata(parts[2])),
+                buffers=passed.buffers,
+                msg_id=msg_id,
+            )
 
     def _publish(
         self,
@@ -426,7 +466,7 @@ class Arrivals:
             own = {comm_id: {"target_name": target} for comm_id, target in self._hostcomms}
             # The policy has looked at the comms of a good answer only.
             comms = content["comms"] if content["status"] == "ok" else {}
-            content["comms"] = {**comms, **own}
+            content["comms"] = {**self.comms.listed(comms), **own}
         self._speaker.reply(
             request,
             write(content),

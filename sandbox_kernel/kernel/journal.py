@@ -1,4 +1,4 @@
-"""What a successor of this relay needs to go on: one small file per kernel, and its seams.
+"""What a successor of this relay needs to go on: one small file per kernel, its seams and comms.
 
 It lies in the sandbox's state folder on the host, which is never shown inside.  It is not synced:
 it must survive the relay, not the machine, and the interpreter would be gone with the machine too.
@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from sandbox_kernel.kernel.commlog import CommLog
 from sandbox_kernel.kernel.seams import Seams
 
 __all__ = ["Inheritance", "Journal"]
@@ -63,6 +64,7 @@ class Journal:
     def __init__(self, folder: str, kernel_id: str) -> None:
         self.path = os.path.join(folder, f"{kernel_id}.journal")
         self.seams = Seams(os.path.join(folder, f"{kernel_id}.seams"))
+        self.comms = CommLog(os.path.join(folder, f"{kernel_id}.comms"))
         self._descriptor = -1
         self._number = 0
         try:
@@ -118,6 +120,7 @@ class Journal:
     def remove(self) -> None:
         """Forget the kernel; twice is fine."""
         self.seams.remove()
+        self.comms.remove()
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

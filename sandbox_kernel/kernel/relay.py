@@ -165,6 +165,7 @@ class Relay:
             outputs=self.outputs,
             facts=facts,
             notes=self.notes,
+            remember_comm=journal.comms.note,
         )
         magic = sandbox_commands(
             describe=lambda: [*describe(), *self._describe()],
@@ -231,6 +232,7 @@ class Relay:
             is_ready=info.existing,
             seams=seams,
             deadly=self._journal.seams.deadly,
+            comms=self._journal.comms.follow(self._mark),
         )
         self._handed.clear()
         self.link.attach(info)
@@ -473,6 +475,8 @@ class Relay:
             subshell=message.values.get("subshell_id") is not None,
         )
         self.outputs.heard(request.session, self.table.open)
+        if msg_type in ("comm_open", "comm_close"):
+            self.arrivals.comms.hear(msg_type, _object(message.content))
         if msg_type == "interrupt_request":
             self._interrupt()
             self.speaker.answer(request, {"status": "ok"})

@@ -29,6 +29,8 @@ _WIDGETS = "jupyter.widget"
 _CONTROL = "jupyter.widget.control"
 _STRANGER = "!"
 """What the kind of a stranger begins with; the rest says what it is."""
+_FOREIGN = "?"
+"""What the kind of a comm of clients begins with that is for no widget: it is not answered."""
 
 _MOST_OPEN = 50_000
 _MOST_CLOSED = 10_000
@@ -70,7 +72,7 @@ class Widgets:
         self.wall = wall
         self._remember = remember
         self._kinds: dict[str, str] = {}
-        """Kinds of the open comms: a model's name, a stranger, or the control target."""
+        """Kinds of the open comms: a model's name, a stranger, a foreign target or the control."""
         self._closed: OrderedDict[str, str] = OrderedDict()
 
     def __len__(self) -> int:
@@ -92,6 +94,8 @@ class Widgets:
             self._set(comm_id, _CONTROL)
         elif target == _WIDGETS:
             self._set(comm_id, _kind_of(data.get("state") if isinstance(data, dict) else None))
+        else:
+            self._set(comm_id, _FOREIGN + _printable(target))
 
     def hear_close(self, comm_id: str) -> None:
         """Learn that a client closes a comm."""
@@ -149,6 +153,8 @@ class Widgets:
         kind = self._kinds.get(comm_id)
         if kind is None:
             raise Refused("a message of a comm that is not open")
+        if kind.startswith(_FOREIGN):
+            raise Refused(f"a message for {kind.removeprefix(_FOREIGN)}, which pages are not given")
         method = value.get("method")
         if kind == _CONTROL:
             if method != "update_states":
@@ -169,7 +175,7 @@ class Widgets:
             return None if model is None else Passed(content, ())
         raise Refused("a word that widgets do not have")
 
-    def close(self, comm_id: str) -> None:
+    def close(self, comm_id: str, data: object, buffers: Sequence[Buffer] = ()) -> Passed:
         """Take a comm_close.
 
         Raises
@@ -180,16 +186,15 @@ class Widgets:
         if comm_id not in self._kinds and not self.wall.is_off:
             raise Refused("the end of a comm that is not open")
         self._close(comm_id)
+        if self.wall.is_off:
+            return Passed(data if isinstance(data, dict) else {}, buffers)
+        return Passed({}, ())
 
     def listed(self, comms: Mapping[str, Any]) -> dict[str, Any]:
         """Return those of a comm_info_reply's comms that pages may know."""
         if self.wall.is_off:
             return dict(comms)
-        return {
-            comm_id: {"target_name": _WIDGETS}
-            for comm_id in comms
-            if self._kinds.get(comm_id, _CONTROL) != _CONTROL
-        }
+        return {comm_id: {"target_name": _WIDGETS} for comm_id in comms if self._is_widget(comm_id)}
 
     def mend_view(self, shown: Data) -> None:
         """Put a note in the place of the view of a stranger, in the data of an output."""
@@ -244,9 +249,9 @@ class Widgets:
         kept_paths: list[list[Any]] = []
         kept: list[Buffer] = []
         for comm_id, entry in states.items():
-            kind = self._kinds.get(comm_id, _CONTROL)
-            if kind == _CONTROL or not isinstance(entry, dict):
+            if not (self._is_widget(comm_id) and isinstance(entry, dict)):
                 continue
+            kind = self._kinds[comm_id]
             own = places.get(comm_id, [])
             told = {"state": entry.get("state"), "buffer_paths": [path for path, _ in own]}
             passed = self._judge_opening(kind, told, [buffer for _, buffer in own])
@@ -263,6 +268,10 @@ class Widgets:
         if not isinstance(comm_id, str):
             return None
         return self._kinds.get(comm_id) or self._closed.get(comm_id)
+
+    def _is_widget(self, comm_id: str) -> bool:
+        kind = self._kinds.get(comm_id, _CONTROL)
+        return kind != _CONTROL and not kind.startswith(_FOREIGN)
 
     def _set(self, comm_id: str, kind: str) -> None:
         self._closed.pop(comm_id, None)

@@ -10,6 +10,7 @@ import pytest
 from sandbox_kernel.manager.manager import Manager
 from tests.kernel.conftest import RelayConnection
 from tests.support.kernel_driver import Kernel, Request
+from tests.support.widget_state import identity
 
 FORGE = """
 import json as _json
@@ -100,15 +101,25 @@ def test_a_forged_idle_does_not_end_a_cell_early(forger: Kernel) -> None:
 def test_a_comm_opened_by_a_cell_names_no_module(forger: Kernel) -> None:
     cell = forge(
         forger,
-        "forge(IOPUB, 'comm_open', {'comm_id': 'z', 'target_name': 't',"
-        " 'target_module': 'http://x/y.js', 'data': {}})",
+        "forge(IOPUB, 'comm_open', {'comm_id': 'z', 'target_name': 'jupyter.widget',"
+        f" 'target_module': 'http://x/y.js', 'data': {{'state': {identity('LabelModel')}}}}})",
     )
 
     assert cell.of_type("comm_open")[0]["content"] == {
         "comm_id": "z",
-        "target_name": "t",
-        "data": {},
+        "target_name": "jupyter.widget",
+        "data": {"state": identity("LabelModel"), "buffer_paths": []},
     }
+
+
+def test_a_comm_that_is_for_no_widget_is_told_of_once(forger: Kernel) -> None:
+    """The page is not given it; the cell says so, and does not say it again."""
+    code = "forge(IOPUB, 'comm_open', {'comm_id': 'z', 'target_name': 'matplotlib', 'data': {}})"
+    first, second = forge(forger, code), forge(forger, code)
+
+    assert first.kinds == ["busy", "execute_input", "stderr", "idle"]
+    assert "matplotlib" in first.text
+    assert second.kinds == ["busy", "execute_input", "idle"]
 
 
 def test_text_under_another_cells_name_stays_an_output(forger: Kernel) -> None:

@@ -13,6 +13,7 @@ import pytest
 from sandbox_kernel.wire.kernel import Channel, encode_record
 from tests.support.fake_runtime import FakeRuntime
 from tests.support.relay_thread import Client, relay_on_a_thread
+from tests.support.widget_state import identity
 
 
 class Counter:
@@ -57,6 +58,9 @@ def client(tmp_path: Path, runtime: FakeRuntime, counter: Counter) -> Iterator[C
         yield client
 
 
+LABEL = {"state": identity("LabelModel")}
+
+
 def output(msg_type: str, content: dict[str, Any], parent: str = "") -> bytes:
     parts = [{"msg_type": msg_type, "msg_id": "x"}, {"msg_id": parent} if parent else {}, {}]
     return encode_record(
@@ -80,12 +84,13 @@ def test_a_host_widget_is_answered_by_the_host_and_unreachable_from_inside(
     # The sandbox knows the id and tries to use it, then says something harmless.
     evil = {"method": "update", "state": {"_esm": "evil()"}}
     view = {"application/vnd.jupyter.widget-view+json": {"model_id": comm_id}}
-    child = {"state": {"children": [f"IPY_MODEL_{comm_id}"]}}
+    child = {"state": {**identity("VBoxModel"), "children": [f"IPY_MODEL_{comm_id}"]}}
     said = (
         output("comm_msg", {"comm_id": comm_id, "data": evil})
         + output("comm_close", {"comm_id": comm_id, "data": {}})
         + output("display_data", {"data": view, "metadata": {}, "transient": {}})
-        + output("comm_open", {"comm_id": "mine", "target_name": "t", "data": child})
+        + output("comm_open", {"comm_id": "box", "target_name": "jupyter.widget", "data": child})
+        + output("comm_open", {"comm_id": "mine", "target_name": "jupyter.widget", "data": LABEL})
         + output("clear_output", {"wait": True})
     )
     runtime.data(0, said)
@@ -101,13 +106,13 @@ def test_a_host_widget_is_answered_by_the_host_and_unreachable_from_inside(
     assert json.loads(taken[0][1][0])["msg_id"] == asked
     listed = {
         "status": "ok",
-        "comms": {"mine": {"target_name": "t"}, comm_id: {"target_name": "x"}},
+        "comms": {"mine": {"target_name": "jupyter.widget"}, comm_id: {"target_name": "x"}},
     }
     header = {"msg_type": "comm_info_reply", "msg_id": "y"}
     parts = [json.dumps(each).encode() for each in (header, {"msg_id": asked}, {}, listed)]
     runtime.data(len(said), encode_record(Channel.SHELL, [], parts))
     assert client.reply("comm_info_reply", asked)["comms"] == {
-        "mine": {"target_name": "t"},
+        "mine": {"target_name": "jupyter.widget"},
         comm_id: {"target_name": "jupyter.widget"},
     }
     closing = client.send("comm_close", {"comm_id": comm_id, "data": {}})

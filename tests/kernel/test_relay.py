@@ -124,20 +124,17 @@ def test_an_interrupt_before_the_interpreter_is_ready_does_no_harm(home: Jupyter
 
 
 def test_a_large_buffer_comes_back_whole(shared_kernel: Kernel) -> None:
-    """Comms carry binary buffers both ways."""
-    shared_kernel.cell(
-        "from comm import create_comm, get_comm_manager\n"
-        "def opened(comm, message):\n"
-        "    comm.on_msg(lambda m: comm.send({'n': len(m['buffers'][0])}, buffers=m['buffers']))\n"
-        "get_comm_manager().register_target('echo', opened)"
-    )
-    shared_kernel.request("comm_open", {"comm_id": "c1", "target_name": "echo", "data": {}})
+    """Widgets carry binary buffers both ways."""
+    shared_kernel.cell("import ipywidgets as w; image = w.Image(format='png')")
+    comm_id = shared_kernel.value("image.comm.comm_id")
     data = bytes(range(256)) * 40_000
-    sent = shared_kernel.request("comm_msg", {"comm_id": "c1", "data": {}}, buffers=[data])
+    moved = {"method": "update", "state": {}, "buffer_paths": [["value"]]}
+    sent = shared_kernel.request("comm_msg", {"comm_id": comm_id, "data": moved}, buffers=[data])
     answer = sent.wait_for("comm_msg")
 
-    assert answer["content"]["data"] == {"n": len(data)}
+    assert answer["content"]["data"] == {**moved, "method": "echo_update"}
     assert bytes(answer["buffers"][0]) == data
+    assert shared_kernel.value("len(image.value)") == len(data)
 
 
 def test_host_cells_take_their_turn_and_looking_does_not_wait(shared_kernel: Kernel) -> None:

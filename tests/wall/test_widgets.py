@@ -16,23 +16,11 @@ from sandbox_kernel.wall.modes import Mode, Wall
 from sandbox_kernel.wall.verdicts import Refused
 from sandbox_kernel.wall.widget_table import MODELS
 from sandbox_kernel.wall.widgets import Passed, Widgets
+from tests.support.widget_state import identity
 
 CONTROLS = "@jupyter-widgets/controls"
 ACTIVE = "<b>x</b><img src=x onerror=\"window.__ran='w'\">"
 CLEANED = "<b>x</b><img>"
-
-
-def identity(name: str) -> dict[str, Any]:
-    """What a widget of ipywidgets says of its type."""
-    module, view, view_module, *_ = MODELS[name]
-    return {
-        "_model_name": name,
-        "_model_module": module,
-        "_model_module_version": "2.0.0",
-        "_view_name": view,
-        "_view_module": view_module or module,
-        "_view_module_version": "2.0.0",
-    }
 
 
 class Notebook:
@@ -387,6 +375,19 @@ def test_the_control_says_nothing_but_states(notebook: Notebook) -> None:
             notebook.widgets.message("control", data)
 
 
+def test_a_comm_of_a_client_for_no_widget_is_only_closed(notebook: Notebook) -> None:
+    """What a client opens it must see end; what it says is for code that nobody has judged."""
+    notebook.widgets.hear_open("m", "matplotlib", {})
+
+    with pytest.raises(Refused):
+        notebook.widgets.message("m", {"method": "update", "state": {}})
+    with pytest.raises(Refused):
+        notebook.open("LabelModel", "m")
+    assert notebook.widgets.listed({"m": {"target_name": "jupyter.widget"}}) == {}
+    assert states_of(notebook, m=entry("LabelModel")).data["states"] == {}
+    assert notebook.widgets.close("m", {"x": 1}) == Passed({}, ())
+
+
 def test_the_sandbox_opens_no_control(notebook: Notebook) -> None:
     for target in ("jupyter.widget.control", "matplotlib", "", "jupyter.widget.version"):
         with pytest.raises(Refused):
@@ -405,7 +406,7 @@ def test_a_type_cannot_change(notebook: Notebook) -> None:
         notebook.open("LabelModel", value=ACTIVE)
     with pytest.raises(Refused):
         notebook.update(**identity("LabelModel"), value=ACTIVE)
-    notebook.widgets.close("c")
+    notebook.widgets.close("c", {})
     with pytest.raises(Refused):
         notebook.open("LabelModel", value=ACTIVE)
     assert notebook.open("HTMLModel", value=ACTIVE).data["state"]["value"] == CLEANED
@@ -443,7 +444,7 @@ def test_what_nobody_knows_is_refused(notebook: Notebook) -> None:
         with pytest.raises(Refused):
             notebook.widgets.message("c", data)
     with pytest.raises(Refused):
-        notebook.widgets.close("c")
+        notebook.widgets.close("c", {})
 
 
 @pytest.mark.parametrize("link", ["LinkModel", "DirectionalLinkModel"])
