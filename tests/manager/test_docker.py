@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import subprocess
 import tempfile
 import threading
 import time
@@ -20,7 +18,8 @@ from sandbox_kernel.engines.docker_labels import data_label_of
 from sandbox_kernel.errors import EngineUnavailableError, StorageFullError
 from sandbox_kernel.manager.manager import Manager
 from sandbox_kernel.manager.settings import Settings
-from tests.support.docker import BARE, client, docker_engine, need_docker, ours
+from tests.support.docker import BARE, client, docker_engine, ours
+from tests.support.own_daemon import OwnDaemon
 from tests.support.plain_engine import PlainEngine
 from tests.support.runtime_child import Client
 
@@ -130,73 +129,14 @@ def test_a_registry_that_is_lost(data: Path) -> None:
 
 # --- a daemon of one's own ------------------------------------------------------------------------
 
-_DISK = 700 << 20
-
-
-class Daemon:
-    """A second daemon on a small disk, which may be stopped, started and filled up."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.host = f"unix://{folder}/docker.sock"
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with open(self.folder / "log", "ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    # A daemon without a bridge removes that of every other: it gets a network of its own.
-                    *("unshare", "--net"),
-                    *("dockerd", "--host", self.host, "--data-root", str(self.folder / "data")),
-                    *("--exec-root", str(self.folder / "exec")),
-                    *("--pidfile", str(self.folder / "pid"), "--bridge", "none"),
-                    *("--iptables=false", "--config-file", str(self.folder / "daemon.json")),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        until(
-            lambda: DockerEngine(host=self.host, image="none").probe().cause[:11] == "there is no",
-            "no daemon",
-        )
-
-    def stop(self) -> None:
-        if self.process is not None:
-            self.process.terminate()
-            self.process.wait(30)
-            self.process = None
-
 
 @pytest.fixture
-def own_daemon() -> Iterator[Daemon]:
-    need_docker()
-    if os.geteuid() != 0 or shutil.which("dockerd") is None:
-        pytest.skip("only root can start a daemon")
-    folder = Path(tempfile.mkdtemp(prefix="dockerd-", dir="/run"))
-    (folder / "daemon.json").write_text("{}")
-    (folder / "data").mkdir()
-    disk = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "none", str(folder / "data")]
-    subprocess.run(disk, check=True)
-    daemon = Daemon(folder)
-    try:
-        daemon.start()
-        with client() as theirs, contextlib.closing(_client_of(daemon)) as its:
-            its.load_image(theirs.get_image(BARE))
+def own_daemon() -> Iterator[OwnDaemon]:
+    with OwnDaemon() as daemon:
         yield daemon
-    finally:
-        daemon.stop()
-        subprocess.run(["umount", "-R", str(folder / "data")], check=False)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _client_of(daemon: Daemon):
-    from sandbox_kernel.engines import docker_daemon
-
-    return docker_daemon.connect(daemon.host)
-
-
-def test_a_daemon_that_restarts_and_a_disk_that_fills(own_daemon: Daemon, data: Path) -> None:
+def test_a_daemon_that_restarts_and_a_disk_that_fills(own_daemon: OwnDaemon, data: Path) -> None:
     """Its containers end with it and are started anew; a full disk is an error of its own."""
     engine = DockerEngine(host=own_daemon.host, image=BARE)
     with contextlib.closing(manager_of(data, engine)) as manager:
@@ -213,7 +153,7 @@ def test_a_daemon_that_restarts_and_a_disk_that_fills(own_daemon: Daemon, data: 
         assert said(manager, "box", "cat kept") == "kept"
 
         with (
-            open(own_daemon.folder / "data" / "filler", "wb") as filler,
+            open(own_daemon.data / "filler", "wb") as filler,
             contextlib.suppress(OSError),
         ):
             while True:
@@ -221,9 +161,9 @@ def test_a_daemon_that_restarts_and_a_disk_that_fills(own_daemon: Daemon, data: 
         with pytest.raises(StorageFullError):
             manager.ensure("another")
         assert manager.lookup("another") is None
-        (own_daemon.folder / "data" / "filler").unlink()
+        (own_daemon.data / "filler").unlink()
         assert said(manager, "another", "echo well") == "well"
         for name in ("box", "another"):
             manager.destroy(name)
-    with contextlib.closing(_client_of(own_daemon)) as its:
+    with contextlib.closing(own_daemon.client()) as its:
         assert ours(its) == []
