@@ -7,6 +7,7 @@ from sandbox_kernel.errors import (
     OperationError,
     OperationInterruptedError,
     SandboxError,
+    SessionNotFoundError,
     StalePreviewUrlError,
     StaleProcessHandleError,
     StaleTerminalHandleError,
@@ -99,6 +100,9 @@ def _refuse_stale(request: Record) -> None:
     port = request.__dict__.get("port")
     if port is not None:
         raise StalePreviewUrlError(port)
+    session_id = request.__dict__.get("session_id") or request.__dict__.get("session")
+    if session_id is not None:
+        raise SessionNotFoundError(session_id)
 
 
 def _exec(workshop: Workshop, request: Any, exchange: Exchange) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from sandbox_kernel.client.commands import MAX_OUTPUT, CommandInput, Commands
 from sandbox_kernel.client.git import GitOperations
-from sandbox_kernel.errors import SessionNotFoundError
+from sandbox_kernel.errors import (
+    SessionNotFoundError,
+    StaleProcessHandleError,
+    StaleTerminalHandleError,
+)
 from sandbox_kernel.wire.session_operations import SessionInfo, SessionRequest, SetEnvRequest
 
 if TYPE_CHECKING:
@@ -15,7 +20,10 @@ if TYPE_CHECKING:
     from sandbox_kernel.client.sandbox import Sandbox
     from sandbox_kernel.client.terminal import Terminal
     from sandbox_kernel.client.terminal_socket import Socket, WebSocketHandler
+    from sandbox_kernel.transports.base import EventStream, Transport
     from sandbox_kernel.transports.choice import AnyTransport
+    from sandbox_kernel.wire.operations import ProcessInfo
+    from sandbox_kernel.wire.record import Record
 
 __all__ = ["Session"]
 
@@ -25,11 +33,46 @@ _MAX_OUTPUT = MAX_OUTPUT
 _TERMINAL_BUFFER = 1 << 20
 
 
+class _Bound:
+    """A transport to one incarnation only: an operation is refused by any other one."""
+
+    def __init__(self, transport: AnyTransport, incarnation: str) -> None:
+        self._transport = transport
+        self._incarnation = incarnation
+
+    async def call(self, operation: str, request: Record) -> Record:
+        return await self._transport.call(operation, request, incarnation=self._incarnation)
+
+    def stream(self, operation: str, request: Record) -> AbstractAsyncContextManager[EventStream]:
+        return self._transport.stream(operation, request, incarnation=self._incarnation)
+
+
+class _Container:
+    """The sandbox, for as long as it is the container that a session was made in."""
+
+    def __init__(self, sandbox: Sandbox, info: SessionInfo) -> None:
+        self._sandbox = sandbox
+        self._session_id = info.session_id
+        self._incarnation = info.incarnation
+
+    async def _taken(self, work: Callable[[Transport], Awaitable[T]]) -> T:
+        # Another container may have a session of the same name, which is not meant.
+        try:
+            return await self._sandbox._taken(  # noqa: SLF001  it is one thing with it
+                lambda transport: work(cast("Transport", _Bound(transport, self._incarnation)))
+            )
+        except (StaleProcessHandleError, StaleTerminalHandleError) as error:
+            raise SessionNotFoundError(self._session_id) from error
+
+    def _process(self, info: ProcessInfo) -> Process:
+        return self._sandbox._process(info)  # noqa: SLF001  likewise
+
+
 class Session(GitOperations):
     """A handle on one session; made by `Sandbox.create_session` and its like.
 
     The session lives as long as the sandbox's container.  Once that has ended, its commands raise
-    `SessionNotFoundError`.
+    `SessionNotFoundError`, also when the next container has a session of the same name.
 
     Its operations on files are the sandbox's; a relative path begins where the session's shell is
     at that moment, after its last command.
@@ -38,8 +81,9 @@ class Session(GitOperations):
     def __init__(self, sandbox: Sandbox, info: SessionInfo) -> None:
         self._sandbox = sandbox
         self._info = info
+        self._container = _Container(sandbox, info)
         self._commands = Commands(
-            sandbox,
+            self._container,
             session=info.session_id,
             is_whole=True,
             fallback_timeout=sandbox._command_timeout,  # noqa: SLF001  it is one thing with it
@@ -91,9 +135,10 @@ class Session(GitOperations):
         """
         request = SessionRequest(session_id=self.id)
         info = await self._sandbox._asked("session.get", request)  # noqa: SLF001
-        if info is None:
+        found = cast("SessionInfo | None", info)
+        if found is None or found.incarnation != self._info.incarnation:
             raise SessionNotFoundError(self.id)
-        self._info = cast("SessionInfo", info)
+        self._info = found
         return self
 
     async def exec(
@@ -179,6 +224,7 @@ class Session(GitOperations):
 
         Waits for no command that runs; see `Sandbox.create_terminal`.
         """
+        await self.refresh()
         return await self._sandbox.create_terminal(
             argv,
             cwd=cwd,
@@ -201,6 +247,7 @@ class Session(GitOperations):
         start: bool = True,
     ) -> None:
         """Connect a browser's WebSocket to the session's terminal; see `Sandbox.terminal`."""
+        await self.refresh()
         await self._sandbox.terminal(
             handler,
             session_id=self.id,
@@ -220,7 +267,7 @@ class Session(GitOperations):
             One of them cannot be set.
         """
         request = SetEnvRequest(session_id=self.id, env=dict(env))
-        await self._sandbox._taken(  # noqa: SLF001  it is one thing with it
+        await self._container._taken(  # noqa: SLF001  it is one thing with it
             lambda transport: transport.call("session.set_env", request)
         )
 
@@ -234,4 +281,5 @@ class Session(GitOperations):
 
     async def delete(self) -> None:
         """End it with all that was started in its shell; see `Sandbox.delete_session`."""
+        await self.refresh()
         await self._sandbox.delete_session(self.id)
