@@ -108,7 +108,12 @@ def clean(html: str) -> str:
     What comes out has no script, style sheet, form, id, name, event handler or data attribute,
     loads nothing, and links only to the web and to mail addresses.
     """
-    return _cleaner(filters=_NEEDS_FILTER.search(html) is not None).clean(html)
+    if not _NEEDS_FILTER.search(html):
+        rest = _cleaner(filters=False).clean(html)
+        # An escape in a style, which may have come as an entity, means what nobody sees.
+        if "\\" not in rest or "style=" not in rest:
+            return rest
+    return _cleaner(filters=True).clean(html)
 
 
 @lru_cache(maxsize=2)
