@@ -116,5 +116,7 @@ class Comms:
         if target in self._told or len(self._told) == _MOST_TOLD:
             return None
         self._told.add(target)
+        if target == "jupyter.widget":
+            return forms.note("A widget")
         printable = re.sub(r"[^\w.-]", "?", target, flags=re.ASCII)[:60]
         return forms.note(f"What {printable} draws by messages of its own")
