@@ -145,7 +145,7 @@ class SandboxKernelApp(IPKernelApp):
             stream = OutStream(self.session, self.pipe, name, fd)
             setattr(sys, name, stream)
             self._streams.append(stream)
-            self.pipe.watch(stream.capture.read_fd, stream.capture.drain)
+            self.pipe.watch(stream.capture.read_fd, stream.capture.drain_if_free)
         os.register_at_fork(after_in_child=self._become_child)
         self.displayhook = ZMQDisplayHook(self.session, self.iopub_socket)
         sys.displayhook = self.displayhook

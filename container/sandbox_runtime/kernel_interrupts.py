@@ -9,13 +9,14 @@ import asyncio
 import signal
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from inspect import isawaitable
 from types import coroutine
 
 from sandbox_runtime.kernel_debug import LazyDebugger
 from sandbox_runtime.kernel_session import Outlet
+from sandbox_runtime.kernel_wakeups import Waker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,10 +44,16 @@ class InterruptibleCells(LazyDebugger):
         self._raised_at = 0.0
         self._waiting: asyncio.Task[Any] | None = None
         self._idle_handler: Any = signal.SIG_IGN
+        self._waker = Waker()
         super().__init__(**kwargs)
         for msg_type, handler in self.shell_handlers.items():
             if msg_type != "execute_request":
                 self.shell_handlers[msg_type] = partial(self._handle_interruptibly, handler)
+
+    def start(self) -> None:
+        """Register the handlers; on the main thread."""
+        super().start()
+        self._waker.start()
 
     def pre_handler_hook(self) -> None:
         """Note interrupts; only what is meant to be cut short is interrupted by an exception."""
@@ -54,6 +61,7 @@ class InterruptibleCells(LazyDebugger):
             self._interrupted = False
             self._raised_at = 0.0
             self._idle_handler = signal.signal(signal.SIGINT, self._note_interrupt)
+            self._waker.listen()
 
     def post_handler_hook(self) -> None:
         """Ignore interrupts again."""
@@ -163,6 +171,12 @@ class InterruptibleCells(LazyDebugger):
         finally:
             signal.signal(signal.SIGINT, self._note_interrupt)
 
+    def _end_interrupts(self) -> None:
+        """Note interrupts from now on, even if one has cut short the attempt to do so."""
+        while signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            with suppress(KeyboardInterrupt):
+                signal.signal(signal.SIGINT, self._note_interrupt)
+
     @contextmanager
     def _cancel_on_sigint(self, future: Any) -> Iterator[None]:
         with super()._cancel_on_sigint(future):
@@ -184,6 +198,7 @@ class InterruptibleCells(LazyDebugger):
             with self._interruptible():
                 return await super().do_execute(code, silent, *args, **kwargs)
         except KeyboardInterrupt:
+            self._end_interrupts()
             return self._interrupted_reply()
 
     def _interrupted_reply(self) -> dict[str, Any]:

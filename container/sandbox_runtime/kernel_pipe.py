@@ -53,6 +53,27 @@ class Text:
         self.name = name.encode()
 
 
+class _Bell:
+    """Lets threads wait until the pipe's thread has got on.
+
+    An interrupt may end the waiting anywhere and leaves nothing locked behind, as it may in what
+    `threading` has for this: the pipe's thread would ring for ever then.
+    """
+
+    def __init__(self) -> None:
+        self._silence = threading.Lock()
+        self._silence.acquire()
+
+    def ring(self) -> None:
+        """End the waiting of one thread, or of the next one to come; only one thread rings."""
+        if self._silence.locked():
+            self._silence.release()
+
+    def wait(self, timeout: float) -> None:
+        """Wait until it rings."""
+        self._silence.acquire(timeout=timeout)
+
+
 def widen(fd: int, size: int) -> None:
     """Make a pipe hold more than the usual 64 KiB.
 
@@ -102,10 +123,12 @@ class KernelPipe:
         self._open_at = 0.0
         self._written_at = 0.0
         self._unwritten: list[bytes | memoryview] = []
-        self._room = threading.Event()
-        self._dry = threading.Event()
+        self._room = _Bell()
+        self._dry = _Bell()
         self._reader = RecordReader()
         self._is_over = False
+        # Not asked of the thread: an interrupt while it is asked lets it pass for ended.
+        self._is_moving = False
         self._captures: dict[int, Callable[[], bool]] = {}
         self._on_record: Callable[[Channel, list[Any], list[Any]], object] | None = None
         self._on_end: Callable[[int, str], object] = _nothing
@@ -132,6 +155,7 @@ class KernelPipe:
         """
         self._on_record = on_record
         self._on_end = on_end
+        self._is_moving = True
         self.thread.start()
 
     def watch(self, fd: int, drain: Callable[[], bool]) -> None:
@@ -164,6 +188,19 @@ class KernelPipe:
         if size > _SMALL or self._produced - self._consumed > ROOM:
             self._wait_for_room()
 
+    def put_captured(self, text: Text, parent: dict[str, Any], string: str) -> None:
+        """Queue text as `put_text` does, but never wait; `make_way` is to follow."""
+        self._outbox.append((text, parent, string))
+        self._produced += len(string)
+        if not self._scheduled:
+            self._scheduled = True
+            self._wake()
+
+    def make_way(self) -> None:
+        """Wait while too much is queued."""
+        if self._produced - self._consumed > ROOM:
+            self._wait_for_room()
+
     def _add(self, item: Any, size: int) -> None:
         self._outbox.append(item)
         self._produced += size
@@ -175,11 +212,10 @@ class KernelPipe:
 
     def _wait_for_room(self) -> None:
         me = threading.get_ident()
-        if me == self.thread.ident or not self.thread.is_alive():
+        if me == self.thread.ident or not self._is_moving:
             return
         self._wake()
-        while self._produced - self._consumed > ROOM and self.thread.is_alive():
-            self._room.clear()
+        while self._produced - self._consumed > ROOM and self._is_moving:
             self._wake()
             self._room.wait(0.1)
 
@@ -208,9 +244,8 @@ class KernelPipe:
         deadline = monotonic() + timeout
         while self._unwritten or self._outbox:
             left = deadline - monotonic()
-            if left <= 0 or not self.thread.is_alive():
+            if left <= 0 or not self._is_moving:
                 return False
-            self._dry.clear()
             self.release()
             self._dry.wait(min(left, 0.1))
         return True
@@ -222,6 +257,7 @@ class KernelPipe:
 
     def disown(self) -> None:
         """Forget both pipes in a forked child, which must not speak for the kernel."""
+        self._is_moving = False
         self._outbox.clear()
         self._unwritten.clear()
         for fd in (self._in_fd, self._out_fd, self._wake_fd):
@@ -238,6 +274,8 @@ class KernelPipe:
         except BaseException:  # noqa: BLE001 - without this thread the kernel would be mute
             on_end, self._on_end = self._on_end, _nothing
             on_end(1, traceback.format_exc())
+        finally:
+            self._is_moving = False
 
     def _move(self) -> None:
         poll = select.poll()
@@ -350,7 +388,7 @@ class KernelPipe:
                 count = os.writev(self._out_fd, self._unwritten[:1000])
             except BlockingIOError:
                 self._scheduled = True
-                self._room.set()
+                self._room.ring()
                 return False
             except BrokenPipeError:
                 # Nobody will read any of it, and nothing more can be said.
@@ -361,8 +399,8 @@ class KernelPipe:
                 return False
             self._drop_written(count)
         self._written_at = monotonic()
-        self._room.set()
-        self._dry.set()
+        self._room.ring()
+        self._dry.ring()
         return True
 
     def _drop_written(self, count: int) -> None:

@@ -29,7 +29,7 @@ _PAUSE = 100e-6
 """Seconds between two prints in which a child may have written: none has an answer sooner."""
 
 _DRAIN_WAIT = 0.05
-"""Seconds; whoever drains needs less, unless it is the very code that a signal has interrupted."""
+"""Seconds; whoever drains needs less, unless it is stopped."""
 
 
 def _as_text(value: object) -> str:
@@ -62,7 +62,8 @@ class Capture:
         os.set_blocking(self._read_fd, False)
         os.dup2(write_fd, fd)
         os.close(write_fd)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._is_busy = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._read: list[bytes] = []
 
@@ -71,29 +72,44 @@ class Capture:
         """Where to read what was written."""
         return self._read_fd
 
-    def drain_soon(self) -> None:
-        """Hand on what is there now, unless that takes somebody else long."""
-        if self._lock.acquire(timeout=_DRAIN_WAIT):
-            self._lock.release()
-            self.drain()
+    def drain_if_free(self) -> bool:
+        """Hand on what is there now, unless the main thread does so; on the pipe's thread.
 
-    def drain(self) -> bool:
-        """Hand on what is there now; False once nobody can write any more."""
-        fd = self._read_fd
+        Whatever keeps the main thread, the kernel must not become mute with it.
+        """
+        # Another thread than the main one: no interrupt comes between the two steps.
+        if self._lock.acquire(timeout=_DRAIN_WAIT):
+            try:
+                self._hand_on()
+            finally:
+                self._lock.release()
+        return True
+
+    def drain(self) -> None:
+        """Hand on what is there now; on the main thread."""
         with self._lock:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        if self._is_busy:
+            return  # a signal's handler prints, and has interrupted this very code
+        self._is_busy = True
+        try:
             # Only what is there at the start: a child may write faster than this loop reads.
-            (waiting,) = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))
+            count = fcntl.ioctl(self._read_fd, termios.FIONREAD, b"\0\0\0\0")
+            (waiting,) = struct.unpack("i", count)
             while waiting > 0 or self._read:
                 if waiting > 0:
                     # In one step of the interpreter: an interrupt between the read and keeping
                     # its result would lose bytes.
-                    self._read.extend(map(os.read, (fd,), (min(waiting, _CHUNK),)))
+                    self._read.extend(map(os.read, (self._read_fd,), (min(waiting, _CHUNK),)))
                     waiting -= min(waiting, _CHUNK)
                 while self._read:
                     text = self._decoder.decode(self._read[0])
                     self._stream.write_captured(text)
                     del self._read[0]
-        return True
+        finally:
+            self._is_busy = False
 
 
 class OutStream(_OutStream):
@@ -150,12 +166,17 @@ class OutStream(_OutStream):
     def _take_in_first(self) -> None:
         """Let what children have written meanwhile come before what is written now."""
         if threading.current_thread() is threading.main_thread():
-            self.capture.drain_soon()
+            self._take_in()
+
+    def _take_in(self) -> None:
+        self.capture.drain()
+        # Only now, when the pipe's thread, which makes the room, may drain as well.
+        self._pipe.make_way()
 
     def write_captured(self, text: str) -> None:
         """Queue text that came through the descriptor."""
         if text:
-            self._pipe.put_text(self._text, self._parent_header_global, text)
+            self._pipe.put_captured(self._text, self._parent_header_global, text)
 
     def _write_as_child(self, string: str) -> None:
         """Write whole lines to the descriptor; the parent sends them: one process speaks."""
@@ -174,7 +195,7 @@ class OutStream(_OutStream):
         if self._is_forked:
             self._write_line()
         elif threading.current_thread() is threading.main_thread():
-            self.capture.drain()
+            self._take_in()
 
     def fileno(self) -> int:
         """Return the descriptor; what a child writes to it appears in the cell."""

@@ -79,6 +79,48 @@ def test_an_interrupt_right_after_the_input_is_shown(kernel: Kernel) -> None:
         assert request.wait(2.0).content["ename"] == "KeyboardInterrupt"
 
 
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        "threading.Event().wait(20)",
+        "time.sleep(20)",
+        "select.select([], [], [], 20)",
+        "subprocess.run(['sleep', '20'])",
+        "await asyncio.sleep(20)",
+    ],
+)
+def test_an_interrupt_that_does_not_end_the_waiting_is_noticed_soon(
+    kernel: Kernel, waiting: str
+) -> None:
+    """One that comes the moment before the waiting, or to another thread, ends the cell as well."""
+    request = kernel.execute(
+        "import asyncio, select, signal, subprocess, threading, time\n"
+        "def miss():\n"
+        "    time.sleep(.3)\n"
+        "    signal.pthread_kill(threading.get_ident(), signal.SIGINT)\n"
+        f"threading.Thread(target=miss).start(); print('started', flush=True)\n{waiting}"
+    )
+    request.wait_for_text("started")
+
+    assert request.wait(5.0).content["ename"] in ("KeyboardInterrupt", "CancelledError")
+
+
+def test_a_program_that_listens_to_signals_itself_goes_on_to(kernel: Kernel) -> None:
+    """A handler on the event loop stays there over cells, and cells are interrupted all the same."""
+    kernel.cell(
+        "import asyncio, os, signal, time; heard = []\n"
+        "asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, heard.append, 1)"
+    )
+    kernel.cell("os.kill(os.getpid(), signal.SIGUSR2); await asyncio.sleep(.01)")
+    request = kernel.execute("print('started', flush=True); time.sleep(20)")
+    request.wait_for_text("started")
+    kernel.interrupt()
+
+    assert request.wait(5.0).content["ename"] == "KeyboardInterrupt"
+    assert kernel.value("heard") == [1]
+    kernel.cell("asyncio.get_running_loop().remove_signal_handler(signal.SIGUSR2)")
+
+
 def test_interrupts_while_idle_do_nothing(kernel: Kernel) -> None:
     """Nothing runs, nothing happens."""
     for _ in range(20):

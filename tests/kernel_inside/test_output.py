@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -59,6 +60,24 @@ def test_a_c_write_that_holds_the_lock(kernel: Kernel) -> None:
     )
     assert request.text.count("1") == 100_000
     assert "after" in request.text
+
+
+def test_a_slow_client_of_all_that_can_print_at_once(kernel: Kernel) -> None:
+    """The main thread, another one and a child fill the queue together, and none waits for ever."""
+    request = kernel.execute(
+        "import subprocess, threading, time\n"
+        "child = subprocess.Popen('yes | head -c 6000000', shell=True)\n"
+        "def more():\n    for _ in range(100): print('z' * 60_000)\n"
+        "thread = threading.Thread(target=more); thread.start()\n"
+        "for _ in range(100): print('x' * 60_000); time.sleep(.0003)\n"
+        "thread.join(); child.wait()"
+    )
+    time.sleep(0.5)  # so that the queue is full; the kernel is not heard meanwhile
+    request.wait(20)
+
+    assert request.status == "ok"
+    assert (request.text.count("x"), request.text.count("z")) == (6_000_000, 6_000_000)
+    assert request.text.count("y") == 3_000_000
 
 
 def test_text_of_threads_has_a_parent(kernel: Kernel) -> None:
