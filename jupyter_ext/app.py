@@ -11,7 +11,8 @@ from jupyter_server.serverapp import ServerApp
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 from traitlets.config import Config
 
-from jupyter_ext import rest_terminals, static, terminal_ws
+from jupyter_ext import frame_documents, hardening, rest_terminals, static, terminal_ws
+from jupyter_ext.hardening import JupyterSandbox
 from jupyter_ext.kernel_ws import SandboxKernelWebsocketConnection
 from sandbox_kernel.config import CONFIGURABLES, checked
 
@@ -22,20 +23,32 @@ class SandboxExtension(ExtensionApp):
     """Loaded by every Jupyter server of the environment the project is installed in."""
 
     name = "jupyter_ext"
-    classes = list(CONFIGURABLES)  # noqa: RUF012  the base declares an instance variable
+    classes = [JupyterSandbox, *CONFIGURABLES]  # noqa: RUF012  the base declares an instance variable
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether nothing on this server shall run outside of sandboxes."""
+        return JupyterSandbox(config=self.config).locked
 
     def _link_jupyter_server_extension(self, serverapp: ServerApp) -> None:
         """Put what the server's configuration says about sandboxes where its kernels find it."""
         super()._link_jupyter_server_extension(serverapp)
         settings = settings_for_kernels(self.config, inherited=os.environ.get("SANDBOX_CONFIG"))
+        if self.is_locked:
+            hardening.lock(serverapp)
+            kernel = settings.setdefault("SandboxKernelApp", {})
+            # The pages' own policy lets nothing run that stands in an output.
+            kernel["frame_url"] = f"{serverapp.base_url}sandbox/frame/"
         if settings:
             # Kernels inherit the server's environment; a kernel provisioner needs no change.
             os.environ["SANDBOX_CONFIG"] = json.dumps(settings, sort_keys=True)
 
     def initialize_handlers(self) -> None:
-        """Serve our routes, below ``<base_url>sandbox/``."""
-        for module in (rest_terminals, static, terminal_ws):
+        """Serve our routes, below ``<base_url>sandbox/``; a locked server has some of its own."""
+        for module in (frame_documents, rest_terminals, static, terminal_ws):
             self.handlers.extend(module.HANDLERS)
+        if self.is_locked:
+            self.handlers.extend(hardening.HANDLERS)
 
     def initialize_settings(self) -> None:
         """Take the place of the stock kernel connection, and of no other.
@@ -43,6 +56,8 @@ class SandboxExtension(ExtensionApp):
         This runs after the server has decided on its class, so that a gateway's, another
         extension's or the user's own choice is seen, whichever way it was made.
         """
+        if self.is_locked and self.serverapp is not None:
+            hardening.make_sure(self.serverapp)
         key = "kernel_websocket_connection_class"
         # Named in configuration, the stock class is a choice too.
         chosen = key in self.config.get("ServerApp", {})

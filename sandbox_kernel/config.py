@@ -192,6 +192,14 @@ class SandboxKernelApp(Configurable):
         43200.0,
         help="Seconds a kernel keeps its sandbox awake after its relay has gone.",
     ).tag(config=True)
+    frame_url = Unicode(
+        None,
+        allow_none=True,
+        help=(
+            "Path at which the Jupyter server hands out documents of frames, such as"
+            " ``/sandbox/frame/``; None leaves them in outputs.  A locked server sets it."
+        ),
+    ).tag(config=True)
 
 
 class OutputLimits(Configurable):

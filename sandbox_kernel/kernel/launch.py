@@ -16,6 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.engines.base import FolderMode
 from sandbox_kernel.errors import InvalidProcessCwdError, SandboxConfigurationError, SandboxError
@@ -34,8 +35,11 @@ from sandbox_kernel.kernel.lifecycle import (
 from sandbox_kernel.kernel.link import Link, end_kernel
 from sandbox_kernel.kernel.starter import Starter
 from sandbox_kernel.manager.running import Running
-from sandbox_kernel.wall.modes import Mode, OutputLimits, Wall
+from sandbox_kernel.wall.modes import FrameKeeper, Mode, OutputLimits, Wall
 from sandbox_kernel.wire.operations import KernelInfo, StartKernelRequest
+
+if TYPE_CHECKING:
+    from sandbox_kernel.manager.settings import Settings
 
 __all__ = ["main"]
 
@@ -91,6 +95,7 @@ class _Started:
     running: Running
     lease: float
     limits: OutputLimits
+    keeper: FrameKeeper | None
     config_file: str
 
 
@@ -121,6 +126,7 @@ def _start(connection_file: str, key: bytes, starter: Starter) -> _Started:
         running=running,
         lease=lease,
         limits=settings.outputs,
+        keeper=_keeper(settings, running.sandbox_id),
         config_file=str(own_config_file()),
     )
 
@@ -147,6 +153,16 @@ def _read_arguments(arguments: Sequence[str]) -> tuple[str, list[str] | None]:
             hint="Jupyter starts it; see 'jupyter sandbox kernelspec'.",
         )
     return given[0], kernel
+
+
+def _keeper(settings: Settings, sandbox_id: str) -> FrameKeeper | None:
+    """Return what keeps documents of frames where the server hands them out, if it is to."""
+    if settings.kernel.frame_url is None:
+        return None
+    from sandbox_kernel.manager import frames  # noqa: PLC0415  only on such servers
+
+    store = frames.FrameStore(frames.frame_folder(settings.data_dir))
+    return frames.KeptFrames(store, sandbox_id, settings.kernel.frame_url)
 
 
 def _serve(
@@ -197,6 +213,7 @@ def _serve(
                     mode=running.spec.output_policy,
                     network=running.spec.network,
                     limits=started.limits,
+                    keeper=started.keeper,
                 )
             ),
             signals=signals,

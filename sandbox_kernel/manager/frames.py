@@ -11,19 +11,27 @@ import contextlib
 import hashlib
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox_kernel.errors import SandboxConfigurationError, StorageError, StorageFullError
 from sandbox_kernel.manager.storage import make_private_folder, write_private_file
 
-__all__ = ["FrameStore"]
+__all__ = ["FrameStore", "KeptFrames", "frame_folder"]
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _OWNER = re.compile(r"[\w-][\w.-]{0,99}", re.ASCII)
+_URL = re.compile(r"/(?:[\w.~%-]+/)*sandbox/frame/", re.ASCII)
 _MOST_OF_OWNER = 500
 _MOST_OF_ALL = 5000
 """Documents, so that looking through them takes no time."""
 _ROUND = 16
 """Documents of one sandbox after which all are counted."""
+
+
+def frame_folder(data_dir: Path) -> Path:
+    """Return where the documents of this user lie."""
+    return data_dir / "frames"
 
 
 class FrameStore:
@@ -90,6 +98,30 @@ class FrameStore:
         if len(mine) % _ROUND == 1:
             everything = _documents(*self._folder.iterdir())
             _shrink(everything, self._total_bytes, _MOST_OF_ALL)
+
+
+@dataclass(frozen=True)
+class KeptFrames:
+    """The keeper that the output wall knows: one sandbox's documents, at one server's addresses."""
+
+    store: FrameStore
+    owner: str
+    url: str
+
+    def __post_init__(self) -> None:
+        if not _URL.fullmatch(self.url):
+            raise SandboxConfigurationError(
+                f"SandboxKernelApp.frame_url = {self.url!r} is not the path of a Jupyter server.",
+                hint="It is like /sandbox/frame/, with the server's base_url before it.",
+                context={"setting": "SandboxKernelApp.frame_url"},
+            )
+
+    def keep(self, document: str) -> str | None:
+        """Return the document's digest, or None where it cannot be kept: outputs then hold it."""
+        try:
+            return self.store.keep(self.owner, document)
+        except (StorageError, StorageFullError):
+            return None
 
 
 def _documents(*places: Path) -> list[tuple[float, int, str]]:

@@ -53,6 +53,11 @@ class KernelSettings:
     """The sandbox every notebook shares; None gives each notebook its own."""
     lease: float = 43200.0
     """Seconds a kernel keeps its sandbox awake after its relay has gone."""
+    frame_url: str | None = None
+    """Path at which the Jupyter server hands out documents of frames; None leaves them in outputs.
+
+    A server with ``c.JupyterSandbox.locked`` sets it for its kernels.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

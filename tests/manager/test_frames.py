@@ -7,7 +7,8 @@ import stat
 
 import pytest
 
-from sandbox_kernel.manager.frames import FrameStore
+from sandbox_kernel.errors import SandboxConfigurationError
+from sandbox_kernel.manager.frames import FrameStore, KeptFrames
 
 
 @pytest.fixture
@@ -76,3 +77,19 @@ def test_odd_owners_share_a_place(store, tmp_path, owner):
 
     assert [path.parent.name for path in tmp_path.rglob(digest)] == ["other"]
     assert store.read(digest)
+
+
+def test_a_full_disk_keeps_no_output_back(store, tmp_path):
+    """The output then holds its document itself."""
+    (tmp_path / "frames").write_text("in the way")
+
+    assert KeptFrames(store, "s", "/sandbox/frame/").keep("x") is None
+
+
+@pytest.mark.parametrize(
+    "url", ["", "sandbox/frame/", "//host/sandbox/frame/", "https://host/sandbox/frame/", "/files/"]
+)
+def test_addresses_are_those_of_the_server(store, url):
+    """A wrong setting is an error before the kernel starts."""
+    with pytest.raises(SandboxConfigurationError, match="frame_url"):
+        KeptFrames(store, "s", url)

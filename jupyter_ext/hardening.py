@@ -1,0 +1,291 @@
+"""The locked server: nothing on it runs code of a user outside of a sandbox.
+
+One line of configuration, ``c.JupyterSandbox.locked = True``.  The output wall stands in front of a
+server that can start programs; on a locked one, what got through the wall would find nothing to
+use.  A server that cannot be locked does not start.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKernel
+from jupyter_core.paths import jupyter_path
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.serverapp import ServerApp
+from jupyter_server.services.kernels.handlers import MainKernelHandler, default_handlers
+from jupyter_server.services.sessions import handlers as sessions
+from tornado import web
+from traitlets import Bool
+from traitlets.config import Configurable
+
+__all__ = [
+    "HANDLERS",
+    "HostKernelRefusedError",
+    "JupyterSandbox",
+    "SandboxKernelSpecManager",
+    "lock",
+    "make_sure",
+    "page_policy",
+    "runs_in_sandbox",
+]
+
+_RELAY = "sandbox_kernel.kernel.launch"
+_DEFAULT_KERNEL = "sandbox-python"
+_CONFIGURATION = str(Path(__file__).parent / "locked")
+_INLINE_SCRIPT = re.compile(
+    r"<script(?:\s+type=['\"](?:text/javascript|module)['\"])?\s*>(.*?)</script>", re.DOTALL
+)
+
+
+class JupyterSandbox(Configurable):
+    """What the server does for sandboxes."""
+
+    locked = Bool(
+        False,
+        help=(
+            "Whether nothing on this server runs outside of sandboxes: no kernels and terminals of"
+            " the host, and pages with a strict policy."
+        ),
+    ).tag(config=True)
+
+
+class HostKernelRefusedError(NoSuchKernel):
+    """A kernel that would run on the host was asked for on a locked server."""
+
+    def __str__(self) -> str:
+        return (
+            f"The kernel {self.name!r} would run on the host; this server starts kernels in"
+            " sandboxes only."
+        )
+
+
+class SandboxKernelSpecManager(KernelSpecManager):
+    """Knows kernels in sandboxes, and refuses all others by whichever way they are asked for.
+
+    ``allowed_kernelspecs`` of the stock class hides kernels and still starts them.
+    """
+
+    def find_kernel_specs(self) -> dict[str, str]:
+        """Return name and folder of each kernel that runs in a sandbox."""
+        return {
+            name: folder
+            for name, folder in super().find_kernel_specs().items()
+            if self._is_ours(name)
+        }
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        """Return a kernel's specification; every start of a kernel needs it.
+
+        Raises
+        ------
+        HostKernelRefusedError
+            It does not run in a sandbox.
+        NoSuchKernel
+            There is none of that name.
+        """
+        spec = super().get_kernel_spec(kernel_name)
+        if not runs_in_sandbox(spec):
+            raise HostKernelRefusedError(kernel_name)
+        return spec
+
+    def _is_ours(self, name: str) -> bool:
+        try:
+            self.get_kernel_spec(name)
+        except (NoSuchKernel, OSError, ValueError):
+            return False
+        return True
+
+
+def runs_in_sandbox(spec: KernelSpec) -> bool:
+    """Whether a kernel is the relay, which runs no code of a notebook itself."""
+    argv = list(spec.argv)
+    # A provisioner could start anything in its stead.
+    return argv[1:3] == ["-m", _RELAY] and "kernel_provisioner" not in (spec.metadata or {})
+
+
+# --- what the server is told ------------------------------------------------------------------
+
+
+def lock(serverapp: ServerApp) -> None:
+    """Lock a server whose parts are not made yet; end it where that cannot be done."""
+    if serverapp.config.get("GatewayClient", {}).get("url") or os.environ.get(
+        "JUPYTER_GATEWAY_URL"
+    ):
+        _refuse(serverapp, "its kernels would be those of a gateway")
+    if serverapp.allow_origin == "*" or serverapp.allow_origin_pat:
+        _refuse(serverapp, "ServerApp.allow_origin lets pages from elsewhere in")
+    if serverapp.disable_check_xsrf:
+        _refuse(serverapp, "ServerApp.disable_check_xsrf lets pages from elsewhere act")
+    serverapp.kernel_spec_manager_class = SandboxKernelSpecManager
+    serverapp.terminals_enabled = False
+    serverapp.allow_external_kernels = False
+    # Those that start first and are asked for later would be answered with success.
+    serverapp.config.MultiKernelManager.use_pending_kernels = False
+    serverapp.config.LabApp.extension_manager = "readonly"
+    path = [
+        _CONFIGURATION,
+        *filter(None, os.environ.get("JUPYTER_CONFIG_PATH", "").split(os.pathsep)),
+    ]
+    # First of all, so that JupyterLab's settings there come before those of others.
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(dict.fromkeys(path))
+
+
+def make_sure(serverapp: ServerApp) -> None:
+    """Look at the parts once they are made and everybody has had a say; end a server left open."""
+    specs = serverapp.kernel_spec_manager
+    if not isinstance(specs, SandboxKernelSpecManager):
+        _refuse(serverapp, "another ServerApp.kernel_spec_manager_class was set")
+    manager: Any = serverapp.kernel_manager  # of whatever class was chosen
+    if manager.kernel_spec_manager is not specs:
+        _refuse(serverapp, "its kernel manager has kernels of its own")
+    if getattr(manager, "use_pending_kernels", False):
+        manager.use_pending_kernels = False
+    try:
+        specs.get_kernel_spec(manager.default_kernel_name)
+    except NoSuchKernel:
+        # What is started when no name is given.
+        manager.default_kernel_name = _DEFAULT_KERNEL
+    if serverapp.terminals_enabled or serverapp.allow_external_kernels:
+        _refuse(serverapp, "something has switched terminals or external kernels on")
+    for apps in serverapp.extension_manager.extension_apps.values():
+        for app in apps:
+            if app.name == "lab" and app.has_trait("extension_manager"):
+                app.extension_manager = "readonly"
+    settings = serverapp.web_app.settings
+    headers = dict(settings.get("headers") or {})
+    own = headers.get("Content-Security-Policy")
+    # Of several policies each must allow something; the last one is what handlers add to.
+    headers["Content-Security-Policy"] = f"{own}, {page_policy()}" if own else page_policy()
+    settings["headers"] = headers
+
+
+def _refuse(serverapp: ServerApp, reason: str) -> NoReturn:
+    # Extensions that fail with anything less are left out, and the server starts without them.
+    serverapp.log.critical(
+        "This server shall be locked (JupyterSandbox.locked) and cannot be: %s.", reason
+    )
+    sys.exit(1)
+
+
+def page_policy() -> str:
+    """Return the content security policy of the server's pages."""
+    scripts = " ".join(sorted({f"'sha256-{digest}'" for digest in _inline_scripts()}))
+    rules = {
+        "default-src": "'self'",
+        # JupyterLab compiles the schemas of its settings.
+        "script-src": f"'self' 'unsafe-eval' {scripts}",
+        "style-src": "'self' 'unsafe-inline'",
+        "img-src": "'self' data: blob:",
+        "font-src": "'self' data:",
+        "connect-src": "'self'",
+        "worker-src": "'self' blob:",
+        "frame-src": "'self' blob:",
+        "object-src": "'none'",
+        "base-uri": "'self'",
+        "form-action": "'self'",
+        "frame-ancestors": "'self'",
+    }
+    return "; ".join(f"{name} {sources}" for name, sources in rules.items())
+
+
+def _inline_scripts() -> Iterator[str]:
+    """Yield digests of the scripts in the pages of Jupyter's own applications."""
+    for page in _pages():
+        for script in _INLINE_SCRIPT.findall(page.read_text(encoding="utf-8", errors="replace")):
+            # What is filled in differs from page to page, and has no digest.
+            if "{{" not in script and "{%" not in script:
+                yield base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _pages() -> Iterator[Path]:
+    folders = [Path(folder) for folder in jupyter_path("lab", "static")]
+    for package in ("jupyter_server", "jupyterlab", "jupyterlab_server", "notebook"):
+        spec = importlib.util.find_spec(package)
+        for place in (spec.submodule_search_locations or ()) if spec else ():
+            folders += [Path(place, "templates"), Path(place, "static")]
+    for folder in folders:
+        yield from folder.glob("*.html")
+
+
+# --- kernels by REST: a clear refusal, where the stock handlers answer 500 or 501 -----------------
+
+
+def _check_kernel(handler: Any, name: object) -> None:  # a handler of jupyter_server
+    """Answer a request for a kernel that will not be started, before anything else is done."""
+    if not isinstance(name, str):
+        raise web.HTTPError(400, "The name of a kernel is a text.")
+    try:
+        handler.kernel_spec_manager.get_kernel_spec(name)
+    except HostKernelRefusedError as error:
+        raise web.HTTPError(403, _escaped(error)) from error
+    except NoSuchKernel as error:
+        raise web.HTTPError(404, _escaped(error)) from error
+
+
+def _escaped(error: Exception) -> str:
+    """Return the message for tornado, which fills arguments into it."""
+    return str(error).replace("%", "%%")
+
+
+def _named(body: object, *keys: str) -> object:
+    for key in keys:
+        body = body.get(key) if isinstance(body, dict) else None
+    return body
+
+
+class KernelsHandler(MainKernelHandler):
+    """``api/kernels``."""
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        """Start a kernel in a sandbox."""
+        name = _named(self.get_json_body(), "name")
+        _check_kernel(self, name or self.kernel_manager.default_kernel_name)
+        await super().post()  # type: ignore[misc]
+
+
+class SessionsHandler(sessions.SessionRootHandler):
+    """``api/sessions``."""
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        """Start a session, with a kernel in a sandbox."""
+        name = _named(self.get_json_body(), "kernel", "name")
+        _check_kernel(self, name or self.kernel_manager.default_kernel_name)
+        await super().post()  # type: ignore[misc]
+
+
+class SessionHandler(sessions.SessionHandler):
+    """``api/sessions/ID``."""
+
+    @web.authenticated
+    @authorized
+    async def patch(self, session_id: str) -> None:
+        """Change a session; a new kernel of it is one in a sandbox."""
+        if name := _named(self.get_json_body(), "kernel", "name"):
+            _check_kernel(self, name)
+        await super().patch(session_id)  # type: ignore[misc]
+
+
+def _pattern(handlers: list[Any], handler: type) -> str:
+    """Return where the stock handler is, to stand before it."""
+    return next(str(entry[0]) for entry in handlers if entry[1] is handler)
+
+
+HANDLERS = [
+    (_pattern(default_handlers, MainKernelHandler), KernelsHandler),
+    (_pattern(sessions.default_handlers, sessions.SessionRootHandler), SessionsHandler),
+    (_pattern(sessions.default_handlers, sessions.SessionHandler), SessionHandler),
+]
+"""For a locked server; routes of extensions come before the server's own."""

@@ -1,0 +1,251 @@
+"""The locked server, as a process of its own: what it refuses, and that it still does its work."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from email.message import Message
+
+import pytest
+
+from tests.support.jupyter_home import JupyterHome
+from tests.support.kernel_driver import KERNEL, Kernel
+from tests.support.ws_connection import JupyterServer, WsConnection
+
+LOCKED = "--JupyterSandbox.locked=True"
+
+
+@pytest.fixture(scope="module")
+def locked_home(new_home) -> JupyterHome:
+    home = new_home()
+    folder = home.data / "kernels" / "posing"
+    folder.mkdir(parents=True)
+    argv = ["sh", "-c", "exit 1", "-m", "sandbox_kernel.kernel.launch", "{connection_file}"]
+    spec = {"argv": argv, "display_name": "Posing", "language": "python"}
+    (folder / "kernel.json").write_text(json.dumps(spec))
+    return home
+
+
+@pytest.fixture(scope="module")
+def server(locked_home) -> Iterator[JupyterServer]:
+    with JupyterServer(locked_home, LOCKED, app="jupyterlab", base_url="/user/ada/") as server:
+        yield server
+
+
+def head(
+    server: JupyterServer, path: str, method: str = "GET", *, is_known: bool = True
+) -> tuple[int, Message, bytes]:
+    request = urllib.request.Request(  # noqa: S310  our own server on loopback
+        server.base + path,
+        method=method,
+        headers={"Authorization": f"token {server.token}"} if is_known else {},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers, error.read()
+
+
+def test_without_the_line_the_server_starts_host_kernels(new_home):
+    """The positive control: what the tests below refuse is there on a server as it comes."""
+    with JupyterServer(new_home()) as server:
+        assert "python3" in server.get("/api/kernelspecs")["kernelspecs"]
+        status, kernel = server.call("POST", "/api/kernels", {"name": "python3"})
+        assert status == 201
+        server.call("DELETE", f"/api/kernels/{kernel['id']}")
+        assert server.call("GET", "/api/terminals")[0] == 200
+
+
+def test_only_sandbox_kernels_are_listed(server):
+    """Their pictures and specifications are there, those of others are not."""
+    specs = server.get("/api/kernelspecs")
+
+    assert set(specs["kernelspecs"]) == {"sandbox-python"}
+    assert specs["default"] == "sandbox-python"
+    assert server.call("GET", "/api/kernelspecs/sandbox-python")[0] == 200
+    assert server.call("GET", "/api/kernelspecs/python3")[0] == 404
+    assert head(server, "/kernelspecs/python3/logo-64x64.png")[0] == 404
+
+
+@pytest.mark.parametrize("name", ["python3", "PYTHON3", "posing"])
+def test_host_kernels_are_refused_by_name(server, name):
+    """By the kernels' route, the sessions' route, and as the new kernel of a session."""
+    refusals = [
+        server.call("POST", "/api/kernels", {"name": name}),
+        server.call(
+            "POST",
+            "/api/sessions",
+            {"path": "x.ipynb", "type": "notebook", "name": "", "kernel": {"name": name}},
+        ),
+    ]
+
+    for status, answer in refusals:
+        assert status == 403
+        assert "sandboxes only" in answer["message"]
+    assert server.get("/api/kernels") == []
+    assert server.get("/api/sessions") == []
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [({"name": "unheard-of"}, 404), ({"name": ["python3"]}, 400), ({"name": "%s%d"}, 404)],
+)
+def test_what_is_no_kernel_is_an_error_of_the_asker(server, body, status):
+    """Never 500, as the stock server answers."""
+    assert server.call("POST", "/api/kernels", body)[0] == status
+    assert (
+        server.call("POST", "/api/sessions", {"path": "x", "type": "notebook", "kernel": body})[0]
+        == status
+    )
+
+
+def test_without_a_name_the_sandbox_kernel_starts(server):
+    """And a session cannot be moved to a host kernel later."""
+    status, kernel = server.call("POST", "/api/kernels")
+    assert (status, kernel["name"]) == (201, "sandbox-python")
+    assert server.call("DELETE", f"/api/kernels/{kernel['id']}")[0] == 204
+
+    status, session = server.call(
+        "POST", "/api/sessions", {"path": "a.ipynb", "type": "notebook", "name": ""}
+    )
+    assert (status, session["kernel"]["name"]) == (201, "sandbox-python")
+    path = f"/api/sessions/{session['id']}"
+    status, answer = server.call("PATCH", path, {"kernel": {"name": "python3"}})
+    assert status == 403
+    assert "sandboxes only" in answer["message"]
+    assert server.call("PATCH", path, {"path": "b.ipynb"})[0] == 200
+    assert [each["name"] for each in server.get("/api/kernels")] == ["sandbox-python"]
+    assert server.call("DELETE", path)[0] == 204
+
+
+def test_host_terminals_are_off(server):
+    """Neither the list nor a new one."""
+    assert head(server, "/api/terminals")[0] == 404
+    assert head(server, "/api/terminals", "POST")[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/lab", "/login", "/nowhere"])
+def test_pages_have_a_policy(server, path):
+    """Scripts of the server's own only, whatever page it is."""
+    _, headers, _ = head(server, path)
+
+    policy = dict(
+        rule.strip().split(" ", 1) for rule in headers["Content-Security-Policy"].split(";")
+    )
+    assert policy["default-src"] == "'self'"
+    assert "'unsafe-inline'" not in policy["script-src"]
+    assert "blob:" not in policy["script-src"]
+    assert "'sha256-" in policy["script-src"]
+    assert policy["frame-src"] == "'self' blob:"
+    assert policy["object-src"] == "'none'"
+
+
+def test_files_stay_in_an_origin_of_their_own(server, locked_home):
+    """What the stock server adds to a policy is added to ours."""
+    (locked_home.work / "x.html").write_text("<p>")
+
+    _, headers, _ = head(server, "/files/x.html")
+
+    assert headers["Content-Security-Policy"].endswith("sandbox allow-scripts")
+
+
+def test_lab_is_told_to_do_less(server):
+    """Commands in outputs, renderers that run code, and installing are off."""
+    sanitizer = server.get("/lab/api/settings/@jupyterlab/apputils-extension:sanitizer")
+    default = sanitizer["schema"]["properties"]["allowCommandLinker"]["default"]
+    _, _, page = head(server, "/lab")
+    told = page.decode().partition('id="jupyter-config-data"')[2].partition(">")[2]
+    config = json.loads(told.partition("</script>")[0])
+
+    assert default is False
+    assert {
+        "@jupyterlab/javascript-extension",
+        "@jupyterlab/terminal-extension",
+        "@jupyterlab/vega5-extension",
+    } <= set(config["disabledExtensions"])
+    assert config["extensionManager"]["can_install"] is False
+    status, _ = server.call(
+        "POST", "/lab/api/extensions", {"cmd": "install", "extension_name": "nothing-of-this-name"}
+    )
+    assert status >= 400
+
+
+def test_framed_outputs_are_documents_of_the_server(server):
+    """The output names it, and it comes with a policy of its own."""
+    code = (
+        "from IPython.display import HTML, display\n"
+        "display(HTML('<p>é</p><script>document.title = 1</script>'))"
+    )
+    with Kernel(WsConnection(server, KERNEL)) as kernel:
+        kernel.become_ready()
+        (shown,) = kernel.cell(code).displays
+    html = shown["text/html"]
+
+    assert "srcdoc" not in html
+    path = html.partition("src='/user/ada")[2].partition("'")[0]
+    assert path.startswith("/sandbox/frame/")
+    status, headers, body = head(server, path)
+    assert status == 200
+    assert headers["Content-Type"] == "text/html; charset=utf-8"
+    policy = headers["Content-Security-Policy"]
+    assert policy.startswith("sandbox allow-scripts;")
+    assert "default-src 'self'" not in policy
+    assert "<p>é</p>".encode() in body
+    assert head(server, path.replace(path[-8:], "00000000"))[0] == 404
+    _, _, body = head(server, path, is_known=False)
+    assert "<p>é</p>".encode() not in body
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--ServerApp.allow_origin=*"],
+        ["--ServerApp.disable_check_xsrf=True"],
+        ["--GatewayClient.url=http://127.0.0.1:1"],
+    ],
+)
+def test_a_server_that_cannot_be_locked_does_not_start(new_home, options):
+    """It says why; a server that is half locked would be taken for a locked one."""
+    home = new_home()
+    words = [sys.executable, "-m", "jupyter_server", "--allow-root", "--no-browser", LOCKED]
+
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        done = subprocess.run(
+            [*words, "--ip=127.0.0.1", "--port=0", *options],
+            env=home.env(),
+            cwd=home.work,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert "cannot be:" in done.stderr
+        return
+    pytest.fail("it started")
+
+
+def test_a_setting_of_another_file_does_not_unlock(new_home):
+    """Configuration of an application is read after the server's own."""
+    home = new_home()
+    (home.root / "cfg" / "jupyter_lab_config.json").write_text(
+        json.dumps(
+            {
+                "ServerApp": {
+                    "kernel_spec_manager_class": "jupyter_client.kernelspec.KernelSpecManager",
+                    "tornado_settings": {"headers": {}},
+                },
+                "LabApp": {"extension_manager": "pypi"},
+            }
+        )
+    )
+
+    with pytest.raises(AssertionError, match=r"cannot be: another ServerApp\.kernel_spec_manager"):
+        JupyterServer(home, LOCKED, app="jupyterlab")
