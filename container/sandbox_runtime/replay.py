@@ -10,16 +10,27 @@ from sandbox_runtime.screen_boundaries import Boundaries
 from sandbox_runtime.screen_line import Look
 from sandbox_runtime.screen_looks import rendition
 from sandbox_runtime.screen_serialize import serialize
+from sandbox_runtime.terminal_cuts import cut_at
 from sandbox_runtime.terminal_queries import without_queries
 
-__all__ = ["LARGEST_SCREEN", "Replay", "Snapshot", "TerminalLog", "without_queries"]
+__all__ = ["LARGEST_SCREEN", "TURN", "Replay", "Snapshot", "TerminalLog", "without_queries"]
 
 LARGEST_SCREEN = 256 << 10
 """Bytes of a replay that is a screen, at most."""
 
+TURN = 2500
+"""Work (see `Screen.work`) that is done at once, at most; only one sequence's may go beyond it.
+
+It is some milliseconds, for which everything else in the sandbox waits.
+"""
+
 _LONGEST_OPEN = 64 << 10  # of a sequence that does not end; what is beyond is given up
 _MOST_PENDING = 16 << 10  # bytes that need drawing and wait for it
-_MOST_PLAIN = 1 << 20  # bytes that wait because they will probably never be drawn
+_LEAST_PENDING = 1 << 10  # likewise, where they are dear to draw
+_MOST_PLAIN = 512 << 10  # bytes that wait because they will probably never be drawn
+_MOST_LEFT = 96 << 10  # bytes that a viewer is given to draw for itself
+_PIECE = 64 << 10
+_OF_LOOK = 4 * TURN  # enough for what waits, unless it is dear; and the next look finds it so
 _TRIM = 256 << 10
 
 _C1 = re.compile(rb"\xc2[\x80-\x9f]")
@@ -108,6 +119,12 @@ class TerminalLog:
     the scrollback before anybody looks is never drawn.  Feeding such a flood therefore costs about
     as much as copying it.
 
+    Output may be dear to draw: a few bytes are enough to change each cell of a large screen.  No
+    call does more than a turn's work (`TURN`).  What is left waits: while the log `is_behind`, its
+    owner lets other work have its turn, calls `catch_up`, and does not read from the program, which
+    is thereby slowed down to what can be drawn.  A viewer who comes meanwhile gets the screen that
+    has been drawn, and the output after it to draw for itself.
+
     Parameters
     ----------
     cols, rows : int
@@ -126,6 +143,10 @@ class TerminalLog:
         self._ascii_set = 0  # offset after which the ASCII set is not chosen, up to `_judged`
         self._tail = Boundaries()  # at the first byte kept
         self._head = Boundaries()  # at the end
+        self._patience = _MOST_PENDING
+        self._resized = 0  # work of this turn
+        self._size_to_take: tuple[int, int] | None = None
+        self._last_screen: tuple[int, bytes] | None = None
 
     @property
     def start(self) -> int:
@@ -151,18 +172,43 @@ class TerminalLog:
     @property
     def cols(self) -> int:
         """Columns."""
-        return self._screen.cols
+        return self._screen.cols if self._size_to_take is None else self._size_to_take[0]
 
     @property
     def rows(self) -> int:
         """Rows."""
-        return self._screen.rows
+        return self._screen.rows if self._size_to_take is None else self._size_to_take[1]
 
     @property
     def title(self) -> str:
-        """The title that the program has set."""
-        self._draw()
+        """The title that the program has set, as far as its output is drawn."""
+        self._look()
         return self._screen.title
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether `catch_up` should be called in the next turn, and `feed` not before."""
+        # Once output was dear, none waits until somebody looks, who would have to wait for it.
+        patience = self._patience if self._patience == _MOST_PENDING else 0
+        return (
+            self._size_to_take is not None
+            or min(self._plain, self.safe_end) - self._drawn > patience
+            or self.end - self._drawn > _MOST_PLAIN
+        )
+
+    @property
+    def appetite(self) -> int:
+        """Bytes of output that should be fed at once, at most: few where they are dear to draw."""
+        return _PIECE if self._patience == _MOST_PENDING else self._patience
+
+    def catch_up(self) -> None:
+        """Do a turn's work of what waits."""
+        self._resized = 0
+        if self._size_to_take is not None:
+            size, self._size_to_take = self._size_to_take, None
+            self.resize(*size)
+        elif self.is_behind:
+            self._relieve()
 
     def read(self, offset: int, size: int) -> bytes:
         """Return at most `size` bytes from an offset on that is kept; empty at the end only.
@@ -184,16 +230,27 @@ class TerminalLog:
         self._kept.append(data, self._head.safe)
         self._head.feed(data)
         self._note_plain()
-        pending = self.end - self._drawn
-        if pending > _MOST_PENDING:
-            self._relieve(pending)
+        if self._last_screen is not None and self.end - self._last_screen[0] > _MOST_LEFT:
+            self._last_screen = None
+        if self.end - self._drawn > self._patience:
+            self._relieve()
         if self._kept.start + _TRIM < self.end - self._size:
             self._trim()
 
     def resize(self, cols: int, rows: int) -> None:
-        """Give the terminal another size; output fed before was meant for the old one."""
-        self._draw()
+        """Give the terminal another size; output fed before was meant for the old one.
+
+        Of output that is dear to draw, what is left after a turn's work is drawn in the new one.
+        Of many sizes in one turn, the last one is taken in the next turn.
+        """
+        if self._size_to_take is not None or self._resized > TURN:
+            self._size_to_take = (cols, rows)
+            return
+        self._last_screen = None
+        self._draw(TURN)
+        before = self._screen.work
         self._screen.resize(cols, rows)
+        self._resized += self._screen.work - before
 
     def is_safe(self, offset: int) -> bool:
         """Whether a replay may begin at an offset of the log."""
@@ -222,14 +279,38 @@ class TerminalLog:
             if since <= self.safe_end and self.is_safe(since):
                 data = self._kept.read(since, self.safe_end)
                 return Replay("exact", data, since + len(data), truncated=False)
-        offset = self._draw()
-        data = serialize(self._screen, LARGEST_SCREEN)
+        offset, data = self._screen_and_rest()
         truncated = since is not None and since < self.start
         return Replay("screen", data, offset, truncated=truncated)
 
     def snapshot(self) -> Snapshot:
-        """Return what is on the screen."""
-        return Snapshot(self._screen, self._draw())
+        """Return what is on the screen, as far as the output is drawn."""
+        self._look()
+        return Snapshot(self._screen, self._drawn)
+
+    def _screen_and_rest(self) -> tuple[int, bytes]:
+        """Return what shows the screen at an offset, and that."""
+        to = self.safe_end
+        last = self._last_screen
+        if last is None or to - last[0] > min(_MOST_LEFT, LARGEST_SCREEN - len(last[1])):
+            self._look()
+            most = LARGEST_SCREEN - (_MOST_LEFT if self._drawn < to else 0)
+            last = (self._drawn, serialize(self._screen, most))
+            # Many viewers may want one; made for each, it would be dear as well.
+            self._last_screen = last if len(last[1]) > _MOST_PENDING else None
+        drawn, screen = last
+        return to, screen + self._kept.read(drawn, to)
+
+    def _look(self) -> None:
+        """Bring the screen up to date, or so far that a viewer can be given the rest."""
+        size, self._size_to_take = self._size_to_take, None
+        if size is not None:
+            self._draw(TURN)
+            self._screen.resize(*size)
+        elif not self.is_behind:
+            self._draw(_OF_LOOK)
+        while self.safe_end - self._drawn > _MOST_LEFT:
+            self._draw(TURN)
 
     def _note_plain(self) -> None:
         """Keep `_plain` after the last thing that is not plain."""
@@ -246,37 +327,50 @@ class TerminalLog:
             else:
                 self._plain = safe
 
-    def _relieve(self, pending: int) -> None:
+    def _relieve(self) -> None:
         """Draw what waits, or forget it where it will never be seen."""
-        plain_from = max(self._plain, self._drawn)
-        if plain_from - self._drawn > _MOST_PENDING:
+        drawn = self._drawn
+        if self._plain - drawn > self._patience or self._patience < _MOST_PENDING:
             self._skip_frames()
-            self._draw()
-        elif pending > _MOST_PLAIN:
-            drawn = self._drawn
-            self._skip(self.safe_end)
+            self._draw(TURN)
+        elif self.end - drawn > _MOST_PLAIN:
+            self._skip(self.safe_end, self._screen.work + TURN)
             if self._drawn == drawn:
-                self._draw()
+                self._draw(TURN)
 
-    def _draw(self) -> int:
-        """Draw what waits, as far as it is complete, and return that offset."""
-        to = self.safe_end
-        if to > self._drawn:
-            self._skip(to)
-            self._screen.feed(self._kept.read(self._drawn, to))
-            self._drawn = to
-        return to
+    def _draw(self, work: int) -> None:
+        """Draw what waits, as far as it is complete and not too much work."""
+        to, most = self.safe_end, self._screen.work + work
+        if to <= self._drawn:
+            return
+        self._skip(to, most)
+        drawn = self._drawn
+        is_done = self._draw_to(to, most)
+        # What waits, and is still to be drawn when a flood is over, is to be little.
+        least = self._patience if is_done else _LEAST_PENDING
+        self._patience = min(_MOST_PENDING, max(least, 2 * (self._drawn - drawn)))
 
-    def _skip(self, to: int) -> None:
+    def _draw_to(self, to: int, most: int) -> bool:
+        """Draw up to an offset, or until the screen's work has come to `most`."""
+        screen = self._screen
+        while self._drawn < to:
+            if screen.work >= most:
+                return False
+            piece = self._kept.read(self._drawn, min(to, self._drawn + _PIECE))
+            if self._drawn + len(piece) < to:
+                piece = piece[: cut_at(piece)]
+            self._drawn += screen.feed(piece, most)
+        return True
+
+    def _skip(self, to: int, most: int) -> None:
         """Leave out plain text that will have left the scrollback by offset `to`."""
         screen = self._screen
         plain_from = max(self._plain, self._drawn)
         keep = (0 if screen.is_alternate else SCROLLBACK) + screen.rows
         if to - plain_from < keep:
             return
-        if plain_from > self._drawn:
-            self._screen.feed(self._kept.read(self._drawn, plain_from))
-            self._drawn = plain_from
+        if not self._draw_to(plain_from, most):
+            return
         page = screen.page
         if (page.top, page.bottom) != (0, screen.rows - 1):
             return
@@ -315,9 +409,8 @@ class TerminalLog:
 
     def _trim(self) -> None:
         """Forget bytes that are beyond the size, and drawn."""
-        if self._drawn < self.end - self._size:
-            self._draw()
-        for piece in self._kept.forget(min(self.end - self._size, self._drawn)):
+        needed = self._drawn if self._last_screen is None else self._last_screen[0]
+        for piece in self._kept.forget(min(self.end - self._size, needed)):
             self._tail.feed(piece)
 
 

@@ -25,7 +25,7 @@ from sandbox_runtime.screen_line import (
 from sandbox_runtime.screen_links import Links
 from sandbox_runtime.screen_looks import read_params, rendition
 from sandbox_runtime.screen_page import Page
-from sandbox_runtime.screen_parser import Parser
+from sandbox_runtime.screen_parser import ENDLESS, Parser
 from sandbox_runtime.screen_reflow import resize_page
 
 TYPE_CHECKING = False
@@ -88,11 +88,17 @@ class Screen:
         Size; xterm has no fewer than two columns and one row, nor has this.
     scrollback : int
         Rows kept above the screen.
+
+    Attributes
+    ----------
+    work : int
+        What all output has cost up to now: about a microsecond for each unit.
     """
 
     def __init__(self, cols: int, rows: int, scrollback: int = SCROLLBACK) -> None:
         self.cols = max(cols, 2)
         self.rows = max(rows, 1)
+        self.work = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("ignore")
         self.parser = Parser(self)
         self.modes = Modes()
@@ -112,6 +118,7 @@ class Screen:
 
     def _start(self) -> None:
         """Begin with empty pages, as a full reset does."""
+        self.work += self.rows >> 1
         self.normal = Page(self.cols, self.rows, self._scrollback)
         self.normal.fill()
         self.alternate = Page(self.cols, self.rows, 0)
@@ -136,18 +143,32 @@ class Screen:
         bg = self.pen[1]
         return (0, bg, 0, NO_EXTRA) if bg else DEFAULT_LOOK
 
-    def feed(self, data: bytes) -> None:
-        """Draw the next bytes of the output."""
-        text = self._decoder.decode(data)
-        if "\ufeff" in text:
-            text = text.replace("\ufeff", "")  # dropped by xterm wherever it stands
-        self.parser.feed(text)
+    def feed(self, data: bytes, most: float = ENDLESS) -> int:
+        """Draw the next bytes of the output, until `work` has come to `most`.
+
+        Returns
+        -------
+        int
+            How many bytes were taken.  Where that is not all, nothing is open after them.
+        """
+        decoder = self._decoder
+        held = decoder.getstate()[0]
+        text = _without_marks(decoder.decode(data))
+        taken = self.parser.feed(text, most)
+        if taken == len(text):
+            return len(data)
+        decoder.reset()
+        if data.isascii() and not held:
+            return taken
+        return _bytes_of(held + data, taken) - len(held)
 
     def resize(self, cols: int, rows: int) -> None:
         """Take another size; rows of the normal page are wrapped anew."""
         cols, rows = max(cols, 2), max(rows, 1)
         if (cols, rows) == (self.cols, self.rows):
             return
+        # Each row is looked at, and those that wrap anew cell by cell.
+        self.work += len(self.normal.lines) * max(cols, self.cols) >> 6
         self.cols, self.rows = cols, rows
         self._settled = None
         for page in (self.normal, self.alternate):
@@ -186,16 +207,8 @@ class Screen:
         page = self.page
         cols, pen = self.cols, self.pen
         x, at, count = page.x, 0, len(text)
-        if (
-            count > 2 * cols
-            and count > (most := (page.scrollback + 2 * self.rows) * cols) + cols
-            and self.modes.wrap
-            and page.top == 0
-        ):
-            # What leaves the scrollback within this very run need not be drawn; whole rows are
-            # left out, so that the cursor ends in the same column.
-            at = (count - most) // cols * cols
-        line = page.row(page.y)
+        self.work += 1 + (count >> 7)
+        line = self._touch(page.row(page.y))
         chars, looks = line.chars, line.looks
         if x and chars[x - 1] >= "\u0300" and cell_width(chars[x - 1]) == 2:
             line.clear(x - 1, pen)
@@ -207,7 +220,7 @@ class Screen:
                     looks[cols - 1] = pen
                     x = cols
                     break
-                line = self._wrap()
+                line = self._touch(self._wrap())
                 chars, looks = line.chars, line.looks
                 x = 0
                 room = cols
@@ -235,11 +248,17 @@ class Screen:
             page.row(page.y).wrapped = True
         return page.row(page.y)
 
+    def _touch(self, line: Line) -> Line:
+        """Count what it costs that a row is about to get cells of its own."""
+        self.work += self.cols >> 5 if line.is_alike else 1
+        return line
+
     def _print_odd(self, text: str) -> None:
         """Draw characters one by one, as wide and combining ones and insert mode want it."""
         page, modes = self.page, self.modes
         cols, pen = self.cols, self.pen
-        line = page.row(page.y)
+        self.work += len(text) * (1 + (cols >> 7)) if modes.insert else len(text)
+        line = self._touch(page.row(page.y))
         if 0 < page.x <= cols and cell_width(line.chars[page.x - 1]) == 2:
             line.clear(page.x - 1, pen)
         for char in text:
@@ -256,7 +275,7 @@ class Screen:
             if page.x + width > cols:
                 if modes.wrap:
                     old, x = line, page.x
-                    line = self._wrap()
+                    line = self._touch(self._wrap())
                     page.x = 0
                     for at in range(x, cols):
                         old.clear(at, pen)
@@ -282,6 +301,7 @@ class Screen:
 
     def control(self, char: str) -> None:
         """Obey one control character."""
+        self.work += 1
         self._settled = None
         obey = self._controls.get(char)
         if obey is not None:
@@ -290,6 +310,7 @@ class Screen:
 
     def csi(self, name: str, params: str) -> None:
         """Obey a control sequence."""
+        self.work += 1
         self._joined, self.joins = self.joins, 0
         settled, self._settled = self._settled, None
         if name == "m":
@@ -318,6 +339,7 @@ class Screen:
 
     def esc(self, name: str) -> None:
         """Obey an escape sequence."""
+        self.work += 1
         self.joins = 0
         settled, self._settled = self._settled, None
         if name in ("c", "#8"):
@@ -354,6 +376,7 @@ class Screen:
 
     def osc(self, text: str) -> None:
         """Obey an operating system command."""
+        self.work += 1 + (len(text) >> 6)
         self._settled = None
         number, separator, rest = text.partition(";")
         if not number.isascii() or not number.isdigit() or len(number) > 4:
@@ -547,8 +570,8 @@ class Screen:
             "?K": lambda p: self._erase_line(p, keep_protected=True),
             "L": lambda p: self._shift_rows(p[0] or 1),
             "M": lambda p: self._shift_rows(-(p[0] or 1)),
-            "S": lambda p: self.page.shift(self.page.top, -(p[0] or 1), self.blank),
-            "T": lambda p: self.page.shift(self.page.top, p[0] or 1, DEFAULT_LOOK),
+            "S": lambda p: self._shift(self.page.top, -(p[0] or 1), self.blank),
+            "T": lambda p: self._shift(self.page.top, p[0] or 1, DEFAULT_LOOK),
             " @": lambda p: self._edit_region(lambda line: line.delete(0, p[0] or 1, self.blank)),
             " A": lambda p: self._edit_region(lambda line: line.insert(0, p[0] or 1, self.blank)),
             "'}": lambda p: self._edit_region(
@@ -573,23 +596,31 @@ class Screen:
         }
 
     def _edit_row(self, edit: Callable[[Line, int], None]) -> None:
+        self.work += self.cols >> 7
         self._confine()
-        edit(self.page.row(self.page.y), self.page.x)
+        edit(self._touch(self.page.row(self.page.y)), self.page.x)
 
     def _edit_region(self, edit: Callable[[Line], None]) -> None:
         page = self.page
         if page.top <= page.y <= page.bottom:
+            self.work += (page.bottom - page.top) * self.cols >> 9
+            blank = self.blank
             for y in range(page.top, page.bottom + 1):
                 line = page.row(y)
-                edit(line)
+                if not line.is_empty(blank):
+                    edit(self._touch(line))
                 line.wrapped = False
 
     def _shift_rows(self, count: int) -> None:
         self._confine()
         page = self.page
         if page.top <= page.y <= page.bottom:
-            page.shift(page.y, count, self.blank)
+            self._shift(page.y, count, self.blank)
             page.x = 0
+
+    def _shift(self, first: int, count: int, look: Look) -> None:
+        self.work += min(abs(count), self.rows) >> 1
+        self.page.shift(first, count, look)
 
     def _tab_forward(self, params: list[int]) -> None:
         if self.page.x < self.cols:
@@ -620,6 +651,7 @@ class Screen:
             if params[0] == 3:
                 page.drop_scrollback()
             return
+        self.work += len(whole) * (32 + self.cols if keep_protected else 32) >> 6
         for y in whole:
             line = page.row(y)
             line.erase(0, self.cols, look, keep_protected=keep_protected)
@@ -636,7 +668,8 @@ class Screen:
             self._erase(page.y, 0, self.cols, True, keep_protected)
 
     def _erase(self, y: int, start: int, end: int, unwrap: bool, keep_protected: bool) -> None:  # noqa: FBT001
-        line = self.page.row(y)
+        self.work += self.cols >> 7
+        line = self._touch(self.page.row(y))
         line.erase(start, end, self.blank, keep_protected=keep_protected)
         if unwrap:
             line.wrapped = False
@@ -657,18 +690,36 @@ class Screen:
         if count > most:
             count = most + count % per_row
         self.joins = self._joined
+        alike = text.isascii() and self.charset is None and not self.modes.insert
+        if alike and self.modes.wrap:
+            count = self._repeat_rows(text, count)
         self.print_text(text * count)
         self.joins = 0
+
+    def _repeat_rows(self, char: str, count: int) -> int:
+        """Fill whole rows with a character; return how often it is still to be printed."""
+        page, cols = self.page, self.cols
+        first = max(cols - page.x, 0)
+        if count <= first + cols:
+            return count
+        self.print_text(char * first)
+        count -= first
+        self.work += count // cols
+        while count > cols:
+            self._wrap().fill(cols, char, self.pen)
+            count -= cols
+        page.x = cols
+        return count
 
     def _align(self) -> None:
         fg, bg, flags, _ = self.pen
         look = (fg, bg, flags & ~EXTENDED, NO_EXTRA)
         self._go(0, 0)
         # With origin mode the cursor is not at the top, and rows below the screen do not exist.
+        self.work += self.rows >> 1
         for y in range(self.page.y, self.rows):
             line = self.page.row(y)
-            line.chars[:] = ["E"] * self.cols
-            line.looks[:] = [look] * self.cols
+            line.fill(self.cols, "E", look)
             line.wrapped = False
         self._go(0, 0)
 
@@ -786,6 +837,7 @@ class Screen:
             if mode in (1048, 1049):
                 self._save_cursor()
             if mode != 1048 and here is self.normal:
+                self.work += self.rows >> 1
                 self.alternate.fill(self.blank)
                 self.alternate.x, self.alternate.y = here.x, here.y
                 self.page = self.alternate
@@ -821,3 +873,20 @@ class Screen:
         modes.cursor_blink = self.modes.cursor_blink
         self.modes = modes
         self._start()
+
+
+def _without_marks(text: str) -> str:
+    """Leave out byte order marks, which xterm drops wherever they stand."""
+    return text.replace("\ufeff", "") if "\ufeff" in text else text
+
+
+def _bytes_of(data: bytes, count: int) -> int:
+    """Return after how many bytes so many characters are read."""
+    low, high = count, len(data)
+    while low < high:
+        middle = (low + high) // 2
+        if len(_without_marks(data[:middle].decode("utf-8", "ignore"))) < count:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     class Sink(Protocol):
         """What is told of the stream."""
 
+        work: int
+        """What all of it has cost up to now, in any unit."""
+
         def print_text(self, text: str) -> None:
             """Draw printable characters."""
 
@@ -40,16 +43,19 @@ if TYPE_CHECKING:
             """Something was read that is neither printed nor obeyed, but ends a cluster."""
 
 
-__all__ = ["Parser"]
+__all__ = ["ENDLESS", "Parser"]
 
+ENDLESS = float("inf")
+"""Work without a limit."""
+
+# No token costs much, so that it is never too late to stop after one.
 _TOKEN = re.compile(
-    "([ -~\xa0-\U0010ffff]+)"
+    "([ -~\xa0-\U0010ffff]{1,4096})"
     "|\x1b\\[([<-?]?)([0-9:;]*)([ -/]*)([@-~])"
-    "|([\x00-\x17\x19\x1c-\x1f]+)"
+    "|([\x00-\x17\x19\x1c-\x1f]{1,1024})"
     "|\x1b((?:[ -/]+[0-~])|[0-OQ-WYZ\\\\`-~])"
     "|\x1b\\]([^\x00-\x1f\x80-\x9f]*)(?:\x07|\x1b\\\\|\x9c)"
 )
-_PRINTABLE = re.compile("[ -~\xa0-\U0010ffff]+")
 
 _LONGEST_OSC = 64 << 10
 _LONGEST_PARAMS = 4 << 10
@@ -69,14 +75,19 @@ class Parser:
         """Forget a sequence that is not complete."""
         self.state = GROUND
 
-    def feed(self, text: str) -> None:
-        """Read the next piece."""
+    def feed(self, text: str, most: float = ENDLESS) -> int:
+        """Read the next piece, until the sink has done so much work; return how far that is.
+
+        Where it stops before the end, nothing is open.
+        """
         sink = self._sink
         match_token = _TOKEN.match
         at, end = 0, len(text)
         if self.state != GROUND:
             at = self._by_character(text, at)
         while at < end:
+            if at and sink.work >= most:
+                break
             token = match_token(text, at)
             if token is None:
                 at = self._by_character(text, at)
@@ -97,6 +108,7 @@ class Parser:
                 if len(token[8]) <= _LONGEST_OSC:
                     sink.osc(token[8])
                 sink.interrupt()
+        return at
 
     def _by_character(self, text: str, at: int) -> int:
         """Read until nothing is open, and return how far that was."""

@@ -105,8 +105,10 @@ def _lengths(cells: _Cells, cols: int) -> list[int]:
 
 
 def _fill(line: Line, cells: _Cells, cols: int) -> None:
-    line.chars = [content for content, _ in cells] + [""] * (cols - len(cells))
-    line.looks = [look for _, look in cells] + [DEFAULT_LOOK] * (cols - len(cells))
+    line.put(
+        [content for content, _ in cells] + [""] * (cols - len(cells)),
+        [look for _, look in cells] + [DEFAULT_LOOK] * (cols - len(cells)),
+    )
 
 
 def _unwrap(page: Page, base: int, old_cols: int, cols: int, rows: int) -> int:

@@ -64,6 +64,10 @@ _FLAGS = (
 _SHIFTS = ("\x0f", "\x0e", "\x1bn", "\x1bo")
 _DESIGNATORS = "()*+"
 
+_MOST_KNOWN = 1024
+_known_looks: dict[Look, str] = {}
+"""A screen has few looks, and thousands of changes between them."""
+
 
 def serialize(screen: Screen, most: int) -> bytes:
     """Return the output for a viewer, of at most `most` bytes.
@@ -127,13 +131,17 @@ def _screen_rows(
     all_lines = lines if before is None else [before, *lines]
     skip = len(all_lines) - len(lines)
     rows: list[str] = []
+    # What does not fit is not tried again for each row above: making it takes the time.
+    is_plain = is_bare = False
     for at in range(len(all_lines) - 1, skip - 1, -1):
-        row = _row(screen, all_lines, at, first=at == 0)
         # Two bytes are enough for the end of each row above.
         left = room - 2 * (at - skip)
-        if _size(row) > left:
+        row = "" if is_bare else _row(screen, all_lines, at, first=at == 0, plain=is_plain)
+        if not is_plain and _size(row) > left:
+            is_plain = True
             row = _row(screen, all_lines, at, first=at == 0, plain=True)
-        if _size(row) > left:
+        if is_bare or _size(row) > left:
+            is_bare = True
             row = "" if at == 0 else "\r\n"
         room -= _size(row)
         rows.append(row)
@@ -144,8 +152,7 @@ def _screen_rows(
 def _row(screen: Screen, lines: list[Line], at: int, *, first: bool, plain: bool = False) -> str:
     """Return one row, with what leads to it from the row above."""
     line = lines[at]
-    chars, looks = line.chars, line.looks
-    cols = len(chars)
+    cols = len(line)
     out: list[str] = []
     x = 0
     if first:
@@ -155,6 +162,9 @@ def _row(screen: Screen, lines: list[Line], at: int, *, first: bool, plain: bool
         out.append(lead)
     else:
         out.append("\r\n")
+    if line.is_empty():
+        return "".join(out)
+    chars, looks = line.chars, line.looks
     now = DEFAULT_LOOK
     while x < cols:
         look = looks[x]
@@ -274,6 +284,15 @@ def _colour(colour: int, base: int) -> str:
 
 def _sgr(look: Look) -> str:
     """Return the sequence that leads from no look at all to this one, but for link, protection."""
+    found = _known_looks.get(look)
+    if found is None:
+        if len(_known_looks) >= _MOST_KNOWN:
+            _known_looks.clear()
+        found = _known_looks[look] = _sequence_of(look)
+    return found
+
+
+def _sequence_of(look: Look) -> str:
     fg, bg, flags, extra = look
     parts = [code for flag, code in _FLAGS if flags & flag]
     if flags & UNDERLINE:

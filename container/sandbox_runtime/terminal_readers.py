@@ -94,6 +94,7 @@ class Viewer:
         elif self.known_size is None:
             self.tell_size(terminal.sizes.size)
         replay = terminal.log.replay(since)
+        terminal.watch_log()
         self.tell(Replay(kind=replay.kind, offset=replay.offset, truncated=replay.truncated))
         self.sent = replay.offset
         data = replay.data
@@ -187,6 +188,7 @@ class Viewer:
                 terminal.table.loop.call_at(self._next_screen, self._screen_is_due)
             return False
         replay = terminal.log.replay(None)
+        terminal.watch_log()
         data = replay.data
         if self._strip_queries:
             data = without_queries(data)

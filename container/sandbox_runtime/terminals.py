@@ -41,7 +41,7 @@ from sandbox_kernel.wire.terminal import MOST_GRACE, check_size, decode_cursor, 
 from sandbox_runtime import pty
 from sandbox_runtime.input_queue import InputQueue
 from sandbox_runtime.loop import READ, WRITE
-from sandbox_runtime.quick import signal
+from sandbox_runtime.quick import deque, signal
 from sandbox_runtime.replay import TerminalLog
 from sandbox_runtime.spawn import check_folder, overlay, program_name, shown, spawn
 from sandbox_runtime.terminal_cuts import Cutter
@@ -178,6 +178,8 @@ class Terminal:
     def info(self, *, existing: bool = False) -> TerminalInfo:
         """Return what is known."""
         self.settle()
+        title = self.log.title
+        self.watch_log()
         stopped = self.finished and self.reason == "stopped"
         error = ProcessAbortedError(self.terminal_id) if stopped else None
         cols, rows = self.sizes.size
@@ -194,7 +196,7 @@ class Terminal:
             error_message=error.message if error else None,
             cols=cols,
             rows=rows,
-            title=self.log.title,
+            title=title,
             session=self.session,
             created_at=self._created_at,
             ended_at=self._ended_at,
@@ -238,12 +240,15 @@ class Terminal:
         joining = self._joining
         joining.append(data)
         size = self._joining_size = self._joining_size + len(data)
-        if size >= JOINED or (size < SMALL and len(joining) == 1):
+        if size >= self._most_joined() or (size < SMALL and len(joining) == 1):
             self._offer()
         elif len(joining) == 1:
             self._join_by = time.monotonic() + JOIN_TIME
             if self._join_timer is None:
                 self._join_timer = self.table.loop.call_at(self._join_by, self._join_is_due)
+
+    def _most_joined(self) -> int:
+        return min(JOINED, self.log.appetite)
 
     def _join_is_due(self) -> None:
         """Offer what has waited long enough; the timer of an earlier piece is too early for it."""
@@ -309,7 +314,7 @@ class Terminal:
             if not each.take(data, begin, self.end):
                 late.append(each)
             is_full = is_full or each.flow.is_full
-        if self.end - self.log.end >= JOINED or len(self._unlogged) >= _MOST_UNLOGGED:
+        if self.end - self.log.end >= self._most_joined() or len(self._unlogged) >= _MOST_UNLOGGED:
             self.fill_log()
         for each in late:
             each.pump()
@@ -346,6 +351,21 @@ class Terminal:
         pieces, self._unlogged = self._unlogged, []
         if pieces:
             self.log.feed(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            self.watch_log()
+
+    def watch_log(self) -> None:
+        """Read no more, for now, than the log can draw; for whoever has let it draw."""
+        if self.log.is_behind:
+            self.table.catch_up_later(self)
+            if self._is_reading:
+                self.check_pace()
+
+    def catch_up(self) -> bool:
+        """Let the log draw for a turn; return whether it needs another one."""
+        self.log.catch_up()
+        if not self.log.is_behind:
+            self.check_pace()
+        return self.log.is_behind
 
     def settle(self) -> None:
         """Bring the log up to date, for somebody who looks."""
@@ -378,7 +398,7 @@ class Terminal:
         flows = [each.flow for each in self.readers]
         if self._until_viewed is not None:
             flows.append(self._until_viewed)
-        wanted = may_read(flows, now)
+        wanted = not self.log.is_behind and may_read(flows, now)
         if wanted != self._is_reading:
             self._is_reading = wanted
             self._watch()
@@ -493,6 +513,7 @@ class Terminal:
                 raise self._refused("resize", error.strerror or str(error)) from error
         self.settle()
         self.log.resize(*size)
+        self.watch_log()
         for each in self.readers:
             each.tell_size(size)
 
@@ -654,6 +675,7 @@ class Terminals:
         self.stopping = False
         self._table: dict[str, Terminal] = {}
         self._foreground_timer: Timer | None = None
+        self._behind: deque[Terminal] = deque()
 
     def __len__(self) -> int:
         return sum(not each.finished or each.is_ending for each in self._table.values())
@@ -788,6 +810,7 @@ class Terminals:
         terminal = self._get(request.terminal_id)
         terminal.settle()
         screen = terminal.log.snapshot()
+        terminal.watch_log()
         return TerminalScreen(
             info=terminal.info(),
             lines=list(screen.lines),
@@ -896,6 +919,25 @@ class Terminals:
         exchange.result(terminal.info())
         connection.become_channel(viewer, send_buffer=_CHANNEL_BUFFER)
         viewer.begin(since, size)
+
+    # --- drawing ------------------------------------------------------------------------------
+
+    def catch_up_later(self, terminal: Terminal) -> None:
+        """Let a terminal's log catch up, bit by bit."""
+        if terminal not in self._behind:
+            self._behind.append(terminal)
+            if len(self._behind) == 1:
+                self.loop.call_soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        """Let one of them draw for a turn of the loop, however many there are."""
+        terminal = self._behind.popleft()
+        try:
+            if terminal.catch_up():
+                self._behind.append(terminal)
+        finally:
+            if self._behind:
+                self.loop.call_soon(self._catch_up)
 
     # --- ending -------------------------------------------------------------------------------
 

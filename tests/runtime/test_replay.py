@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sandbox_runtime.replay import LARGEST_SCREEN, TerminalLog, without_queries
+from sandbox_runtime.replay import LARGEST_SCREEN, TURN, TerminalLog, without_queries
 from sandbox_runtime.screen import Screen
+from sandbox_runtime.screen_serialize import serialize
 from sandbox_runtime.terminal_queries import queries_in
 from tests.support.terminal_output import pieces, sizes, without_pages
 from tests.support.xterm_judge import XtermJudge, difference
@@ -20,6 +21,23 @@ SOME = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+
+
+class HeededLog(TerminalLog):
+    """One whose owner does not go on before all is drawn that should be."""
+
+    def feed(self, data: bytes) -> None:
+        super().feed(data)
+        catch_up(self)
+
+
+def catch_up(log: TerminalLog) -> int:
+    """Draw all that should be drawn; return how many turns that took."""
+    turns = 0
+    while log.is_behind:
+        log.catch_up()
+        turns += 1
+    return turns
 
 
 def screen_of(log: TerminalLog) -> bytes:
@@ -51,7 +69,7 @@ def test_new_viewer_sees_what_an_old_one_sees(
     """Wherever a viewer attaches, it shows the same screen, and goes on the same way."""
     cut = data.draw(st.integers(0, len(said)))
     before, after = b"".join(said[:cut]), b"".join(said[cut:])
-    log = TerminalLog(*size)
+    log = HeededLog(*size)
     feed(log, before, chance)
     seen, seen_later = xterm.looks(*size, before, None, after, None)
     told, told_later = xterm.looks(*size, screen_of(log), None, after, None)
@@ -76,7 +94,7 @@ def test_rows_are_wrapped_anew_as_the_viewer_wraps_them(
     xterm: XtermJudge, size: tuple[int, int], steps: list[bytes | tuple[int, int]]
 ) -> None:
     """A viewer that attaches after changes of size sees what one sees that was there."""
-    log = TerminalLog(*size)
+    log = HeededLog(*size)
     for step in steps:
         if isinstance(step, tuple):
             log.resize(*step)
@@ -98,7 +116,7 @@ def test_replay_from_a_cursor_is_exact(
 ) -> None:
     """From any offset where output may be cut, the rest follows byte by byte, and ends where it may."""
     output = b"".join(said)
-    log = TerminalLog(20, 5)
+    log = HeededLog(20, 5)
     feed(log, output, chance)
     since = data.draw(st.integers(0, len(output)))
     told = log.replay(since)
@@ -121,20 +139,20 @@ def test_no_boundary_is_inside_a_sequence(
     """Whatever a program leaves unfinished, the safe end is before it, and the terminal at rest there."""
     output = b"".join(said) + rest
     cut = output[: chance.randint(0, len(output))]
-    log = TerminalLog(20, 5)
+    log = HeededLog(20, 5)
     feed(log, cut, chance)
 
     safe = cut[: log.safe_end]
     assert xterm.look(20, 5, safe.replace(b"\x1b[1J", b""))["parser"] == 0
     assert safe.decode("utf-8", "ignore") == safe.decode("utf-8", "ignore").rstrip("\ufffd")
-    whole = TerminalLog(20, 5)
+    whole = HeededLog(20, 5)
     whole.feed(cut)
     assert whole.safe_end == log.safe_end
 
 
 def test_a_cursor_inside_a_sequence_gets_a_screen() -> None:
     """An offset between the bytes of a character or a sequence is no place to begin."""
-    log = TerminalLog(20, 5)
+    log = HeededLog(20, 5)
     log.feed(b"a\xe4\xb8\xad\x1b[31mb")
 
     assert [at for at in range(log.end + 1) if log.replay(at).kind == "exact"] == [0, 1, 4, 9, 10]
@@ -142,7 +160,7 @@ def test_a_cursor_inside_a_sequence_gets_a_screen() -> None:
 
 def test_a_cursor_that_is_gone_gets_a_screen_and_is_told() -> None:
     """Output that is no longer kept is called lost; what a new viewer never had is not."""
-    log = TerminalLog(20, 5, size=1000)
+    log = HeededLog(20, 5, size=1000)
     log.feed(b"line\r\n" * 100_000)
 
     assert log.start == log.end - 1000
@@ -155,7 +173,7 @@ def test_a_cursor_that_is_gone_gets_a_screen_and_is_told() -> None:
 
 def test_unfinished_sequence_is_left_to_live_output(xterm: XtermJudge) -> None:
     """A screen does not hold half a sequence; what is live begins with it."""
-    log = TerminalLog(20, 5)
+    log = HeededLog(20, 5)
     log.feed(b"ab\x1b]0;half a ti")
     told = log.replay(None)
     rest = b"\x1b]0;half a ti" + b"tle\x07c"
@@ -171,7 +189,7 @@ def test_unfinished_sequence_is_left_to_live_output(xterm: XtermJudge) -> None:
 )
 def test_endless_sequence_does_not_hold_up_the_replay(xterm: XtermJudge, opening: bytes) -> None:
     """A sequence of megabytes costs no memory, and a viewer that comes in its middle drops its rest."""
-    log = TerminalLog(20, 5, size=100_000)
+    log = HeededLog(20, 5, size=100_000)
     log.feed(b"before")
     log.feed(opening)
     for _ in range(300):
@@ -187,7 +205,7 @@ def test_endless_sequence_does_not_hold_up_the_replay(xterm: XtermJudge, opening
 def test_no_emoji_is_split(xterm: XtermJudge, letters: int) -> None:
     """A character that straddles any of the usual limits comes whole, once."""
     output = b"a" * letters + "\U0001f600".encode() * 50
-    log = TerminalLog(80, 24, size=2 << 20)
+    log = HeededLog(80, 24, size=2 << 20)
     feed(log, output, random.Random(letters))  # noqa: S311
 
     assert log.replay(0).data == output
@@ -201,7 +219,7 @@ def test_no_emoji_is_split(xterm: XtermJudge, letters: int) -> None:
 
 def test_full_screen_program_comes_back_in_its_modes(xterm: XtermJudge) -> None:
     """Modes that were set long ago are told, though the bytes that set them are gone."""
-    log = TerminalLog(80, 24)
+    log = HeededLog(80, 24)
     log.feed(b"$ program\r\n\x1b[?1049h\x1b[?25l\x1b[?2004h\x1b[?1h")
     log.feed(b"".join(b"\x1b[H\x1b[2Jframe %06d" % frame + b"." * 40 for frame in range(60_000)))
     assert log.start > 0
@@ -219,7 +237,7 @@ def test_full_screen_program_comes_back_in_its_modes(xterm: XtermJudge) -> None:
 
 def test_redrawing_without_line_ends_stays_within_the_log() -> None:
     """A buffer is bounded in bytes, so a program that writes no line ends does not fill it."""
-    log = TerminalLog(80, 24, size=262_144)
+    log = HeededLog(80, 24, size=262_144)
     part = (b"\x1b[H" + b"x" * 100) * 1000
     for _ in range(20):
         log.feed(part)
@@ -236,7 +254,7 @@ def test_screen_has_a_limit_whatever_is_on_it(xterm: XtermJudge) -> None:
     """Scrollback is left out first, then the colours of the upper rows; the last rows stay whole."""
     chance = random.Random(1)  # noqa: S311
     cell = b"\x1b[38;2;%d;%d;%d;48;2;1;2;%dm"
-    log = TerminalLog(500, 200)
+    log = HeededLog(500, 200)
     for row in range(400):
         for _ in range(50):
             log.feed(cell % (*chance.choices(range(256), k=3), row % 256) + b"colours 10")
@@ -253,7 +271,7 @@ def test_screen_has_a_limit_whatever_is_on_it(xterm: XtermJudge) -> None:
 
 def test_scrollback_is_cut_at_the_oldest_rows(xterm: XtermJudge) -> None:
     """What does not fit is missing at the top, and only there."""
-    log = TerminalLog(400, 10)
+    log = HeededLog(400, 10)
     line = b"".join(b"\x1b[3%dm%03d" % (n % 8, n) for n in range(130))
     for number in range(1500):
         log.feed(b"%05d " % number + line + b"\x1b[m\r\n")
@@ -269,7 +287,7 @@ def test_scrollback_is_cut_at_the_oldest_rows(xterm: XtermJudge) -> None:
 def test_flood_is_skipped_and_comes_out_right(xterm: XtermJudge) -> None:
     """Lines that nobody can see any more are not drawn, and nothing that can be seen is lost."""
     chance = random.Random(2)  # noqa: S311
-    log = TerminalLog(80, 24)
+    log = HeededLog(80, 24)
     output = b"\x1b[1;32mgreen\x1b[m start\r\n"
     while len(output) < 3 << 20:
         kind = chance.random()
@@ -296,7 +314,7 @@ def test_frames_of_a_full_screen_program_are_skipped_and_come_out_right(
 ) -> None:
     """What was drawn before the screen was cleared is left out, but for what outlives that."""
     chance = random.Random(3)  # noqa: S311
-    log = TerminalLog(80, 24)
+    log = HeededLog(80, 24)
     output = b"\x1b[?1049h"
     for frame in range(3000):
         output += chance.choice([b"\x1b[H\x1b[2J", b"\x1b[H\x1b[J", b"\x1b[2J\x1b[H"])
@@ -314,7 +332,7 @@ def test_frames_of_a_full_screen_program_are_skipped_and_come_out_right(
 
 def test_attaching_after_much_output_is_quick() -> None:
     """A viewer of a terminal with 4 MiB of history waits for tens of milliseconds, not for a redraw."""
-    log = TerminalLog(80, 24)
+    log = HeededLog(80, 24)
     line = b"\x1b[01;34mfolder\x1b[0m  \x1b[01;32mprogram.sh\x1b[0m  notes and pictures of the year.txt\r\n"
     block = line * 400
     for _ in range((4 << 20) // len(block)):
@@ -328,7 +346,7 @@ def test_attaching_after_much_output_is_quick() -> None:
 
 def test_plain_flood_costs_little_more_than_copying() -> None:
     """Feeding is never what a flood waits for."""
-    log = TerminalLog(80, 24)
+    log = HeededLog(80, 24)
     block = b"the quick brown fox jumps over the lazy dog\r\n" * 700
     start = time.process_time()
     for _ in range(1000):
@@ -344,7 +362,7 @@ def test_plain_flood_costs_little_more_than_copying() -> None:
 )
 def test_no_output_makes_it_raise(said: list[bytes], chance: random.Random) -> None:
     """Whatever comes, in whatever pieces, feeding and telling work."""
-    log = TerminalLog(20, 5, size=500)
+    log = HeededLog(20, 5, size=500)
     for piece in said:
         feed(log, piece, chance)
         if chance.random() < 0.1:
@@ -373,7 +391,7 @@ def test_no_output_makes_it_raise(said: list[bytes], chance: random.Random) -> N
 )
 def test_hostile_output_is_drawn_in_bounded_time_and_size(hostile: bytes) -> None:
     """No number and no length in the output decides how much work or memory it takes."""
-    log = TerminalLog(80, 24)
+    log = HeededLog(80, 24)
     start = time.process_time()
     log.feed(hostile)
     without_queries(hostile)
@@ -505,14 +523,138 @@ def test_a_flood_is_not_drawn_wherever_reads_cut_it(monkeypatch: pytest.MonkeyPa
     """A read may end within a character or a colour; what has scrolled away is plain all the same."""
     drawn: list[int] = []
     feed = Screen.feed
-    monkeypatch.setattr(
-        Screen, "feed", lambda screen, data: drawn.append(len(data)) or feed(screen, data)
-    )
+
+    def counted(screen: Screen, data: bytes, most: float) -> int:
+        drawn.append(feed(screen, data, most))
+        return drawn[-1]
+
+    monkeypatch.setattr(Screen, "feed", counted)
     line = "\x1b[38;5;200m沙箱\x1b[0m │ Песочница ─ 🙂 words\r\n".encode()
     data = line * (2_000_000 // len(line))
-    log = TerminalLog(80, 24)
+    log = HeededLog(80, 24)
     for at in range(0, len(data), 4099):
         log.feed(data[at : at + 4099])
     log.replay(None)
 
     assert sum(drawn) < len(data) / 10
+
+
+_DEAR = (
+    *(b"\x1b[2J", b"\x1b#8", b"\x1b[499S", b"\x1b[499T", b"\x1b[H\x1b[499L", b"\x1b[H\x1b[499M"),
+    *(b"\x1b[ @", b"\x1b[5 A", b"\x1b[9'}", b"\x1b[9'~", b"x\x1b[500000b", b"\x1bc", b"\x1b[?2J"),
+    *(
+        b"\x1b[?1049h",
+        b"\x1b[?1049l",
+        b"\x1b[31mab",
+        b"\x1b[500;1000Hx\x1b[1J",
+        b"\xe3\x81\x82\xff",
+    ),
+)
+
+
+_ONE_SEQUENCE = 20_000
+"""Work of the dearest one on a screen of 1000 by 500."""
+
+
+def test_no_turn_does_more_than_its_work_for_output_that_is_dear() -> None:
+    """Whatever is fed or asked for; what is left is done by `catch_up`, until nothing is."""
+    chance = random.Random(5)  # noqa: S311
+    log = TerminalLog(1000, 500)
+    screen = log._screen
+    for _ in range(4):
+        data = b"".join(chance.choice(_DEAR) for _ in range(80))
+        for ask in (lambda data=data: log.feed(data), lambda: log.replay(None), log.snapshot):
+            before = screen.work
+            ask()
+            assert screen.work - before < 4 * TURN + _ONE_SEQUENCE
+    turns = 0
+    while log.is_behind:
+        before = screen.work
+        log.catch_up()
+        turns += 1
+        assert 0 < screen.work - before < TURN + _ONE_SEQUENCE
+
+    assert turns > 5
+    assert log.snapshot().offset == log.end
+
+
+def test_a_log_that_is_behind_gives_the_screen_and_the_rest(
+    xterm: XtermJudge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A viewer then sees what one sees who was there all the time, at each stop."""
+    chance = random.Random(6)  # noqa: S311
+    cols, rows = 40, 12
+    monkeypatch.setattr("sandbox_runtime.replay.TURN", 20)
+    monkeypatch.setattr("sandbox_runtime.replay._OF_LOOK", 20)
+    stops = 0
+    for _ in range(6):
+        log = TerminalLog(cols, rows)
+        data = b"".join(chance.choice(_DEAR) for _ in range(150)) + b"\x1b[m\r\nend"
+        # Erasing up to the last row is too much for xterm.js.
+        data = data.replace(b"500000b", b"50b").replace(b"\x1b[1J", b"\x1b[1K")
+        seen = xterm.look(cols, rows, data)
+        log.feed(data)
+        for _ in range(3):
+            replay = log.replay(None)
+            assert replay.offset == len(data)
+            assert len(replay.data) <= LARGEST_SCREEN
+            told = xterm.look(cols, rows, replay.data)
+            seen.pop("serialized", None)
+            told.pop("serialized")
+            assert difference(seen, told) == ""
+            stops += log.is_behind
+            log.catch_up()
+
+    assert stops > 12
+
+
+def test_dear_output_is_wanted_in_small_pieces() -> None:
+    """So that little waits when the flood is over; ordinary output is wanted in large ones again."""
+    log = TerminalLog(1000, 500)
+    ordinary = log.appetite
+    log.feed(b"\x1b#8\x1b[31mx\x1b[ @" * 30)
+    log.snapshot()
+    catch_up(log)
+
+    assert log.appetite <= 4 << 10
+    for _ in range(9):
+        log.feed(b"\x1b[5;5Hword" * 2000)
+        catch_up(log)
+    assert log.appetite == ordinary
+
+
+def test_viewers_who_come_together_get_one_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made once, and each is given what has come since; a new size makes it anew."""
+    made: list[int] = []
+
+    def counted(screen: Screen, most: int) -> bytes:
+        made.append(most)
+        return serialize(screen, most)
+
+    monkeypatch.setattr("sandbox_runtime.replay.serialize", counted)
+    log = TerminalLog(200, 50)
+    log.feed(b"\x1b[31mab\x1b[32mcd" * 9000)
+    first = log.replay(None)
+    log.feed(b"\r\nmore")
+    second = log.replay(None)
+
+    assert second.data == first.data + b"\r\nmore"
+    assert second.offset == first.offset + 6
+    assert len(made) == 1
+    log.resize(100, 50)
+    log.replay(None)
+    assert len(made) == 2
+
+
+def test_of_many_sizes_in_one_turn_the_last_is_taken_later() -> None:
+    """Each costs a look at each row, so a flood of them does not hold up the sandbox."""
+    log = TerminalLog(1000, 500)
+    log.feed(b"line\r\n" * 2000)
+    before = log._screen.work
+    for number in range(500):
+        log.resize(900 + number % 100, 400)
+    assert log._screen.work - before < 3 * TURN + 2 * _ONE_SEQUENCE
+    assert (log.cols, log.rows) == (999, 400)
+
+    assert catch_up(log) == 1
+    assert (log._screen.cols, log._screen.rows) == (999, 400)

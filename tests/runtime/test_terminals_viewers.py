@@ -242,6 +242,38 @@ def test_a_flood_does_not_delay_other_work(client: Client, view: View) -> None:
 # --- input ----------------------------------------------------------------------------------------
 
 
+def test_a_flood_that_is_dear_to_draw_slows_its_own_program_only(
+    client: Client, view: View
+) -> None:
+    """Others are echoed to meanwhile, none of its output is lost, and its screen is right."""
+    flood = (
+        "import os, tty; tty.setraw(0); os.write(1, b'up'); os.read(0, 1)\n"
+        "for n in range(40):\n"
+        "    os.write(1, b'\\x1b[2J\\x1b#8\\x1b[31mx\\x1b[H\\x1b[499L\\x1b[ @y\\x1b[9T' * 20)\n"
+        "os.write(1, b'\\x1b[m\\x1b[2J\\x1b[HDONE'); os.read(0, 1)"
+    )
+    echo = "import os, tty; tty.setraw(0)\nos.write(1, b'up')\nwhile 1: os.write(1, os.read(0, 9))"
+    dear = client.call("terminal.create", argv=[sys.executable, "-c", flood], cols=1000, rows=500)
+    other = view(client.call("terminal.create", argv=[sys.executable, "-c", echo]))
+    other.read_until(b"up")
+    first = view(dear, cursor=dear.cursor)
+    first.read_until(b"up")
+    client.call("terminal.write", terminal_id=dear.terminal_id, data=b"x")
+    for _ in range(30):
+        other.type(b"k")
+        other.read_until(b"k")
+    late = view(dear, acknowledges=True)
+    late.wait_for(wire.Live)
+    one = b"\x1b[2J\x1b#8\x1b[31mx\x1b[H\x1b[499L\x1b[ @y\x1b[9T"
+
+    first.read_until(b"DONE", 60)
+    late.read_until(b"DONE", 60)
+    assert first.offset == late.offset == len(one) * 800 + len(b"up\x1b[m\x1b[2J\x1b[HDONE")
+    deadline = time.monotonic() + 20
+    while client.call("terminal.snapshot", terminal_id=dear.terminal_id).lines[0] != "DONE":
+        assert time.monotonic() < deadline
+
+
 def test_input_waits_and_is_never_dropped(
     runtime: RuntimeChild, client: Client, view: View
 ) -> None:
