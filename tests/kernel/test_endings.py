@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -109,16 +110,30 @@ def test_exit_in_a_cell_is_no_crash(kernel: Kernel, connection: RelayConnection)
     assert connection.wait_until_ended() == 0
 
 
-def test_a_sandbox_that_is_stopped_is_named_as_the_reason(
-    start: Callable[..., Kernel], home: JupyterHome
+@pytest.mark.parametrize("how", ["stopped", "killed", "removed"])
+def test_a_sandbox_that_is_gone_is_told_and_comes_anew(
+    start: Callable[..., Kernel], home: JupyterHome, how: str
 ) -> None:
+    """Ended by its owner or behind everybody's back: the cell has an error, the next start works."""
     kernel = start(SANDBOX_ID="gone")
     cell = kernel.execute("import time; print('on', flush=True); time.sleep(60)")
     cell.wait_for_text("on")
-    Manager().stop("gone", grace=0.1)
+    info = Manager().lookup("gone")
+    assert info is not None
+    assert info.instance is not None
+    if how == "stopped":
+        Manager().stop("gone", grace=0.1)
+    else:
+        os.kill(info.instance.data["pid"], signal.SIGKILL)
+    if how == "removed":
+        shutil.rmtree(info.layout.root, ignore_errors=True)
 
-    assert cell.wait().content["ename"] == "InterpreterDied"
+    assert cell.wait(10).content["ename"] == "InterpreterDied"
     assert connection_of(kernel).wait_until_ended() == 1
+    connection_of(kernel).start_again()
+    kernel.become_ready()
+    assert kernel.value("'time' in dir()") is False
+    kernel.close()
     Manager().destroy("gone")
 
 

@@ -25,7 +25,8 @@ early messages to a widget (anywidget 803)         not here: it is about the ter
 progress bars (jupyterlab 1104)                    test_carriage_returns_arrive_unchanged
 an awaited cell (ipykernel 881)                    test_an_awaited_cell_can_be_interrupted
 output while disconnected (notebook 4105)          test_server.py
-interrupt restarts in a container (dockernel 26)   test_interrupts_end_cells_and_never_the_kernel
+interrupt restarts in a container (dockernel 26)   test_interrupts_end_cells_and_never_the_kernel,
+                                                   test_interrupts_on_docker
 interrupt or delete crashes the server (EG 1136)   test_server.py
 lost before a crash (papermill 127)                test_what_was_printed_before_a_crash_is_shown
 a 12 MB figure (code-server 7139)                  test_large_outputs_arrive_whole
@@ -45,6 +46,7 @@ from collections.abc import Callable
 import pytest
 
 from sandbox_kernel import sync
+from tests.support import docker
 from tests.support.kernel_driver import KERNEL, Kernel, Request
 
 ON_PLAIN = KERNEL == "python3"
@@ -358,17 +360,17 @@ def test_idle_is_the_last_message_of_a_request(shared_kernel: Kernel) -> None:
 
 def test_idle_is_the_last_message_of_a_comm_message(shared_kernel: Kernel) -> None:
     """What a comm's handler prints and displays comes under its message, before the idle."""
-    opened = shared_kernel.cell(
-        "from comm import create_comm\n"
-        "c = create_comm(target_name='t')\n"
-        "@c.on_msg\n"
-        "def _(m):\n"
-        "    print('handled'); display(3); c.send({'back': m['content']['data']})"
+    shared_kernel.cell(
+        "import ipywidgets as w\nb = w.Button()\n"
+        "def handle(button, content, buffers):\n"
+        "    print('handled'); display(3); button.send({'back': content})\n"
+        "b.on_msg(handle)"
     )
-    comm_id = opened.of_type("comm_open")[0]["content"]["comm_id"]
+    comm_id = shared_kernel.value("b.comm.comm_id")
 
     for n in range(20):
-        message = shared_kernel.request("comm_msg", {"comm_id": comm_id, "data": {"n": n}})
+        data = {"method": "custom", "content": {"n": n}}
+        message = shared_kernel.request("comm_msg", {"comm_id": comm_id, "data": data})
         shared_kernel.wait_until(lambda m=message: m.is_idle, 10, "the handler")
         assert message.kinds[0] == "busy"
         assert message.kinds[-1] == "idle"
@@ -425,7 +427,27 @@ def test_an_awaited_cell_can_be_interrupted(kernel: Kernel) -> None:
 @pytest.mark.parametrize("how", ["button", "signal", "message"])
 def test_interrupts_end_cells_and_never_the_kernel(kernel: Kernel, how: str) -> None:
     """Signal, message and the front end's own way: each ends a loop, none the interpreter."""
+    interrupt_busy_and_idle(kernel, how)
 
+
+@pytest.mark.slow
+def test_interrupts_on_docker(start_kernel: Callable[..., Kernel]) -> None:
+    """They reach the cell there, too, and not the container's first process."""
+    docker.need_docker()
+    settings = {"DockerEngine": {"host": docker.HOST, "image": docker.IMAGE}}
+    kernel = start_kernel(SANDBOX_ENGINE="docker", SANDBOX_CONFIG=json.dumps(settings))
+    kernel.cell(INSIDE + "import subprocess")
+    cell = kernel.execute("subprocess.Popen(['sleep', '6001']).wait()")
+    took = interrupted(kernel, cell)
+
+    assert cell.content["ename"] == "KeyboardInterrupt"
+    assert took < 5, "much later than it takes to write a long traceback"
+    until(lambda: kernel.value("inside('sleep 6001')") == [], 3, "the child is gone")
+    for how in ("signal", "message"):
+        interrupt_busy_and_idle(kernel, how)
+
+
+def interrupt_busy_and_idle(kernel: Kernel, how: str) -> None:
     def interrupt() -> None:
         if how == "signal":
             kernel.connection.interrupt_by_signal()  # type: ignore[attr-defined]

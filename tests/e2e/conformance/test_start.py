@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from jupyter_client.manager import KernelManager
 
+from tests.support import docker
 from tests.support.jupyter_home import JupyterHome, describe, processes_below
 from tests.support.ws_connection import JupyterServer
 
@@ -22,6 +23,15 @@ BROKEN = {
         },
         "/bin/false",
     ),
+    "image": (
+        {
+            "SANDBOX_ENGINE": "docker",
+            "SANDBOX_CONFIG": json.dumps(
+                {"DockerEngine": {"host": docker.HOST, "image": "no-such-image"}}
+            ),
+        },
+        "no-such-image",
+    ),
     "setting": ({"SANDBOX_CONFIG": json.dumps({"SandboxManager": {"netwrok": True}})}, "netwrok"),
     "data": ({"JUPYTER_DATA_DIR": "/proc/no-such-place"}, "/proc/no-such-place"),
 }
@@ -31,6 +41,8 @@ BROKEN = {
 def test_a_kernel_that_cannot_start_says_why(home: JupyterHome, cause: str) -> None:
     """The process ends by itself with a failure and names the reason in plain words."""
     extra, word = BROKEN[cause]
+    if cause == "image":
+        docker.need_docker()
     error_path = home.root / "stderr"
     manager = KernelManager(
         kernel_name="sandbox-python", connection_file=str(home.runtime / "kernel-x.json")
@@ -64,13 +76,17 @@ def test_a_server_tells_why_a_kernel_cannot_start(new_home: Callable[[], Jupyter
         status, body = server.call("POST", "/api/kernels", {"name": "sandbox-python"})
         deadline = time.monotonic() + 60
         # The restarter looks every three seconds and gives up after five starts.
-        while status == 201 and server.call("GET", f"/api/kernels/{body['id']}")[0] == 200:
-            state = server.call("GET", f"/api/kernels/{body['id']}")[1]["execution_state"]
-            if state == "dead":
+        while status == 201:
+            found, kernel = server.call("GET", f"/api/kernels/{body['id']}")
+            if found != 200 or kernel["execution_state"] == "dead":
                 break
             assert time.monotonic() < deadline, server.log
             time.sleep(0.2)
 
         assert "no-such-engine" in server.log
-        server.get("/api/kernels")
+        server.call("DELETE", f"/api/kernels/{body['id']}")
+        assert server.get("/api/kernels") == []
         assert not list(home.sandboxes.glob("sandboxes/*"))
+        # The connection file is the server's, which leaves that of any kernel it gives up.
+        left = [p for p in processes_below(home.root) if p.pid != server.process.pid]
+        assert not left, [describe(p) for p in left]
