@@ -142,6 +142,7 @@ def note_state(note: str) -> State:
         "_dom_classes": [],
         "layout": None,
         "style": None,
+        "tooltip": note,
         "value": note,
     }
 

@@ -67,18 +67,16 @@ def test_input_over_the_websocket(served_together: Kernel) -> None:
 
 
 def test_buffers_over_the_websocket(served_together: Kernel) -> None:
-    """Binary buffers of comms pass both ways unchanged."""
-    opened = served_together.cell(
-        "from comm import create_comm\n"
-        "c = create_comm(target_name='t')\n"
-        "@c.on_msg\ndef _(m): c.send(m['content']['data'], buffers=m['buffers'])"
-    ).of_type("comm_open")[0]
-    sent = [bytes(range(256)) * 4096, b""]
-    content = {"comm_id": opened["content"]["comm_id"], "data": {"n": 1}}
-    message = served_together.request("comm_msg", content, buffers=sent)
-    served_together.wait_until(lambda: message.is_idle, 10, "the echo")
+    """Binary buffers of widgets pass both ways unchanged."""
+    served_together.cell("import ipywidgets as w; image = w.Image()")
+    comm_id = served_together.value("image.comm.comm_id")
+    data = {"method": "update", "state": {}, "buffer_paths": [["value"]]}
+    for sent in ([bytes(range(256)) * 4096], [b""]):
+        content = {"comm_id": comm_id, "data": data}
+        message = served_together.request("comm_msg", content, buffers=sent)
+        served_together.wait_until(lambda m=message: m.is_idle, 10, "the echo")
 
-    assert message.of_type("comm_msg")[0]["buffers"] == sent
+        assert message.of_type("comm_msg")[0]["buffers"] == sent
 
 
 def test_completion_and_inspection_over_the_websocket(served_together: Kernel) -> None:
