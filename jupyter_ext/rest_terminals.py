@@ -70,7 +70,7 @@ class TerminalHandler(SandboxApiHandler):
     @web.authenticated
     @authorized
     async def delete(self, sandbox_id: str, terminal_id: str) -> None:
-        """End it and all that was started in it; an ended one stays as it is."""
+        """End it and all that was started in it, also what it has left after its end."""
         terminal = await _found(sandbox_id, terminal_id)
         await terminal.terminate()
         self.answer(_described(terminal))

@@ -524,8 +524,8 @@ class Terminal:
     async def terminate(self, *, grace: float = 1.0) -> TerminalExit:
         """End the terminal and all that was started in it, and return how it ended.
 
-        Programs hear SIGHUP, after half of `grace` SIGTERM, after all of it SIGKILL.  An ended
-        terminal stays as it is.
+        Programs hear SIGHUP, after half of `grace` SIGTERM, after all of it SIGKILL.  Of a
+        terminal that has ended, what it has left in the background is ended.
 
         Parameters
         ----------

@@ -161,9 +161,17 @@ def test_a_bad_grace_is_refused(client: Client, grace: float) -> None:
     assert client.call("terminal.get", terminal_id=info.terminal_id).status == "running"
 
 
-def test_terminate_takes_what_an_ended_terminal_has_left(client: Client) -> None:
+@pytest.mark.parametrize(
+    "daemon",
+    [
+        "setsid sleep 99999 &",
+        # All that a daemon does: another session and parent, no descriptors, deaf to signals.
+        "(trap '' HUP TERM; cd /; setsid sleep 99999 <&- >&- 2>&- &) & wait;",
+    ],
+)
+def test_terminate_takes_what_an_ended_terminal_has_left(client: Client, daemon: str) -> None:
     """Its daemons are found by what they carry."""
-    info = client.call("terminal.create", argv=["sh", "-c", "setsid sleep 99999 & sleep 0.3"])
+    info = client.call("terminal.create", argv=["sh", "-c", f"{daemon} sleep 0.3"])
     client.call("terminal.wait", terminal_id=info.terminal_id)
     wait_until(lambda: sleepers(info.terminal_id) == {"99999"})
 
