@@ -50,7 +50,7 @@ def run(engine: str, seed: int, kills: int, folder: Path, **env: str) -> dict:
 @pytest.mark.timeout(180 + 10 * KILLS)
 @pytest.mark.parametrize(
     ("engine", "seed", "usual", "share"),
-    [("bubblewrap", 4, 20, 0.8), ("docker", 40, 6, 0.2)],
+    [("bubblewrap", 4, 16, 0.8), ("docker", 40, 5, 0.2)],
 )
 def test_random_kills_harm_nobody_else(tmp_path, engine, seed, usual, share):
     """Calls end as they should, files are old or new, ids stay, and nothing is left of the dead."""

@@ -21,7 +21,7 @@ __all__ = ["DEADLINE", "Record", "WrongError", "lines_of"]
 
 T = TypeVar("T")
 
-DEADLINE = 40.0
+DEADLINE = 60.0
 """Seconds within which any call has a result or an error, on a machine that others use, too."""
 
 _UNEXPECTED = ProtocolViolationError, ValidationFailedError
