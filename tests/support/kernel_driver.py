@@ -171,6 +171,7 @@ class Kernel:
         *,
         channel: str = "shell",
         buffers: Sequence[bytes] = (),
+        metadata: dict[str, Any] | None = None,
         subshell: str | None = None,
     ) -> Request:
         """Send a request and return at once."""
@@ -187,7 +188,7 @@ class Kernel:
         message = {
             "header": header,
             "parent_header": {},
-            "metadata": {},
+            "metadata": metadata or {},
             "content": content or {},
             "buffers": list(buffers),
         }
