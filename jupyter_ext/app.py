@@ -11,7 +11,14 @@ from jupyter_server.serverapp import ServerApp
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 from traitlets.config import Config
 
-from jupyter_ext import frame_documents, hardening, rest_terminals, static, terminal_ws
+from jupyter_ext import (
+    frame_documents,
+    hardening,
+    protection,
+    rest_terminals,
+    static,
+    terminal_ws,
+)
 from jupyter_ext.hardening import JupyterSandbox
 from jupyter_ext.kernel_ws import SandboxKernelWebsocketConnection
 from sandbox_kernel.config import CONFIGURABLES, checked
@@ -45,7 +52,7 @@ class SandboxExtension(ExtensionApp):
 
     def initialize_handlers(self) -> None:
         """Serve our routes, below ``<base_url>sandbox/``; a locked server has some of its own."""
-        for module in (frame_documents, rest_terminals, static, terminal_ws):
+        for module in (frame_documents, protection, rest_terminals, static, terminal_ws):
             self.handlers.extend(module.HANDLERS)
         if self.is_locked:
             self.handlers.extend(hardening.HANDLERS)

@@ -40,6 +40,8 @@ __all__ = [
 
 _RELAY = "sandbox_kernel.kernel.launch"
 _DEFAULT_KERNEL = "sandbox-python"
+_HOST_EXTENSIONS = frozenset({"jupyter_lsp"})
+"""Extensions that start programs on files of users; by the alphabet they are linked after ours."""
 _CONFIGURATION = str(Path(__file__).parent / "locked")
 _INLINE_SCRIPT = re.compile(
     r"<script(?:\s+type=['\"](?:text/javascript|module)['\"])?\s*>(.*?)</script>", re.DOTALL
@@ -131,6 +133,8 @@ def lock(serverapp: ServerApp) -> None:
     # Those that start first and are asked for later would be answered with success.
     serverapp.config.MultiKernelManager.use_pending_kernels = False
     serverapp.config.LabApp.extension_manager = "readonly"
+    for name in _HOST_EXTENSIONS & set(serverapp.extension_manager.extensions):
+        serverapp.extension_manager.extensions[name].enabled = False
     path = [
         _CONFIGURATION,
         *filter(None, os.environ.get("JUPYTER_CONFIG_PATH", "").split(os.pathsep)),

@@ -1,4 +1,4 @@
-"""doctor: whether sandboxes work here, found out by trying."""
+"""doctor: whether sandboxes work here, and what holds on Jupyter servers, found out by trying."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 
 from sandbox_kernel.cli.exit_codes import NO_ENGINE, OK
 from sandbox_kernel.cli.report import print_json, printable
+from sandbox_kernel.cli.servers import look_at, running_servers
 from sandbox_kernel.engines.doctor import Finding, findings
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.manager.engine_choice import load_engine
@@ -20,7 +21,8 @@ __all__ = ["doctor"]
 def doctor(arguments: Namespace) -> int:
     """Print each finding with its mend, and fail when something needed does not work."""
     settings = load_settings()
-    found = [*_engine(settings), _data_folder(settings), _kernelspec()]
+    servers = [finding for server in running_servers() for finding in look_at(server)]
+    found = [*_engine(settings), _data_folder(settings), _kernelspec(), *servers]
     if arguments.json:
         print_json([asdict(finding) for finding in found])
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import urllib.error
@@ -53,6 +54,24 @@ def head(
             return error.code, error.headers, error.read()
 
 
+def doctor(server: JupyterServer) -> dict[str, dict[str, object]]:
+    """Return what doctor finds on the server, by what was looked at."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sandbox_kernel.cli", "doctor", "--json"],
+        env=server.home.env(),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    begin = f"server on port {server.port}: "
+    return {
+        finding["name"].removeprefix(begin): finding
+        for finding in json.loads(done.stdout)
+        if finding["name"].startswith(begin)
+    }
+
+
 def test_without_the_line_the_server_starts_host_kernels(new_home):
     """The positive control: what the tests below refuse is there on a server as it comes."""
     with JupyterServer(new_home()) as server:
@@ -61,6 +80,32 @@ def test_without_the_line_the_server_starts_host_kernels(new_home):
         assert status == 201
         server.call("DELETE", f"/api/kernels/{kernel['id']}")
         assert server.call("GET", "/api/terminals")[0] == 200
+        found = doctor(server)
+    assert found["host kernels"]["ok"] is False
+    assert "python3" in found["host kernels"]["detail"]
+    assert "JupyterSandbox.locked" in found["host kernels"]["mend"]
+    assert [name for name, finding in found.items() if finding["mend"]] == ["host kernels"]
+    assert found["host terminals"]["ok"] is found["page policy"]["ok"] is False
+    assert found["frames"]["ok"] is False
+    assert found["login"]["ok"] is found["pages from elsewhere"]["ok"] is True
+
+
+def test_doctor_sees_what_holds(server):
+    """On the server that runs, found by the file that it has written."""
+    found = doctor(server)
+
+    assert {name: finding["ok"] for name, finding in found.items()} == {
+        "host kernels": True,
+        "host terminals": True,
+        "page policy": True,
+        "frames": True,
+        "commands in outputs": True,
+        "login": True,
+        "pages from elsewhere": True,
+        "user": os.geteuid() != 0,
+        "other extensions": True,
+    }
+    assert not any(finding["required"] for finding in found.values())
 
 
 def test_only_sandbox_kernels_are_listed(server):
