@@ -90,6 +90,18 @@ def test_escape_sequences_reach_nothing_but_the_screen(lab: Lab) -> None:
         lab.page.keyboard.up("Control")
         expect(terminal.root.locator(".sbx-hint")).not_to_contain_text(address)
     assert lab.page.evaluate("seen") == []
+    # A link whose text is another address leads, and says so, to its own.
+    terminal.run(
+        "clear; printf '\\e]8;;https://real.invalid/\\e\\\\https://shown.invalid/\\e]8;;\\e\\\\\\n'",
+        re.compile(r"^https://shown", re.MULTILINE),
+    )
+    terminal.point_at("https://shown")
+    expect(terminal.root.locator(".sbx-hint")).to_contain_text("https://real.invalid/")
+    lab.page.keyboard.down("Control")
+    terminal.click()
+    lab.page.keyboard.up("Control")
+    assert [each[:2] for each in lab.page.evaluate("seen")] == [["open", "https://real.invalid/"]]
+    lab.page.evaluate("seen.length = 0")
     terminal.run("clear; echo https://plain.invalid/x", re.compile(r"^https://plain", re.MULTILINE))
     terminal.point_at("https://plain")
     expect(terminal.root.locator(".sbx-hint")).to_contain_text("https://plain.invalid/x")
@@ -111,3 +123,30 @@ def test_escape_sequences_reach_nothing_but_the_screen(lab: Lab) -> None:
     )
     assert lab.page.evaluate("seen") == []
     assert terminal.root.locator("canvas, img, audio").count() == 0
+
+
+def test_a_program_may_write_the_clipboard_where_it_was_allowed(lab: Lab) -> None:
+    """Live, from the terminal that is typed in; what is replayed writes nothing.  Old lines end."""
+    lab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    allowed = SHOW.replace("'escapes'", "'clipboard', clipboard_write=True")
+    lab.write("clipboard.ipynb", allowed, kernel="python3")
+    lab.open("clipboard.ipynb")
+    lab.run_cell(0)
+    terminal = TerminalInPage(lab.page).wait_for("Connected")
+
+    terminal.run("printf '\\e]52;c;%s\\a' $(printf told | base64); echo wrote-$((1+1))", "wrote-2")
+    lab.page.wait_for_function("async () => await navigator.clipboard.readText() === 'told'")
+
+    lab.page.evaluate("navigator.clipboard.writeText('mine')")
+    lab.page.keyboard.press("Control+Shift+e")
+    lab.run_cell(0)
+    terminal.wait_for("Connected")
+    terminal.shows("wrote-2")
+    terminal.run("echo after-$((1+1))", "after-2")
+    assert lab.page.evaluate("navigator.clipboard.readText()") == "mine"
+
+    terminal.run("clear; seq 7000; echo end-$((1+1))", "end-2")
+    for _ in range(7000 // 20):
+        lab.page.keyboard.press("Shift+PageUp")
+    # 5000 lines and the screen are kept.
+    expect(terminal.rows.locator("> div").first).to_have_text(re.compile(r"^(19|20)\d\d$"))
