@@ -11,34 +11,50 @@ from tests.e2e.browser.conftest import Lab
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(400)]
 
-MARK = "(window.top.document ? window.top : window).__ran = 1"
-IMPORTS = "import ipywidgets as w\nfrom IPython.display import display, HTML, Javascript\n"
-
+IMPORTS = (
+    "import ipywidgets as w, anywidget\nfrom IPython.display import display, HTML, Javascript\n"
+    "from traitlets import Unicode\n"
+    "def mark(name): return f'(window.top.document ? window.top : window).__ran_{name} = 1'\n"
+    "def html(name): return f'<b>bold markup</b><img src=x onerror=\"{mark(name)}\">'"
+)
 INTERACT = "@w.interact(x=(0, 10))\ndef shown(x=3): print('shown with', x)"
 SLIDER = (
     "s, echoed, linked = w.IntSlider(value=3, description='s'), w.Label(), w.IntText()\n"
     "s.observe(lambda c: setattr(echoed, 'value', f'inside it is {c.new}'), 'value')\n"
     "w.jsdlink((s, 'value'), (linked, 'value'))\ndisplay(w.VBox([s, echoed, linked]))"
 )
-BARS = "from tqdm.notebook import tqdm\nfor _ in tqdm(range(7), desc='work'): pass\ndisplay(w.IntProgress(value=4, max=10), w.FloatProgress(value=0.5, max=1.0, bar_style='info'))"
+BARS = (
+    "from tqdm.notebook import tqdm\nfor _ in tqdm(range(7), desc='work'): pass\n"
+    "display(w.IntProgress(value=4, max=10), w.FloatProgress(value=0.5, max=1.0, bar_style='info'))"
+)
 OUTPUT = (
-    "o = w.Output()\ndisplay(o)\nwith o:\n    print('printed inside')\n    display(HTML('<b>bold inside</b>'))\n"
-    f"    display(HTML('<p>framed inside</p><img src=x onerror=\"{MARK}\">'))\n"
-    f"    display(Javascript('{MARK}'))\nprint('printed outside')"
+    "o = w.Output()\ndisplay(o)\nwith o:\n    print('printed inside')\n"
+    "    display(HTML('<b>bold inside</b>'))\n"
+    "    display(HTML('<p>framed inside</p>' + html('output_html')))\n"
+    "    display(Javascript(mark('output_script')))\nprint('printed outside')"
 )
 MARKUP = (
-    "import json\n"
-    f"html = '<b>bold markup</b><img src=x onerror=\"{MARK}\">'\n"
-    "display(w.HTML(html), w.HTMLMath(html + '$x^2$'), w.IntSlider(description=html, description_allow_html=True))"
+    "display(w.HTML(html('html')), w.HTMLMath(html('math') + '$x^2$'))\n"
+    "display(w.IntSlider(description=html('description'), description_allow_html=True))"
 )
-CODE = f"import anywidget\nclass Mine(anywidget.AnyWidget):\n    _esm = '{MARK}; export default {{ render() {{}} }}'\nhidden = Mine()\ndisplay(Mine())"
+CODE = (
+    "class Mine(anywidget.AnyWidget): _esm = f\"{mark('code')}; export default {{ render() {{}} }}\"\n"
+    "class Unseen(anywidget.AnyWidget): _esm = f\"{mark('unseen')}; export default {{ }}\"\n"
+    "unseen = Unseen()\ndisplay(Mine())"
+)
 VIEW = (
-    "from traitlets import Unicode\nclass Tricky(w.Label):\n    _view_name = Unicode('HTMLView').tag(sync=True)\n"
-    "display(Tricky(html))\ndisplay(w.VBox([w.Label('beside it'), Tricky(html)]))"
+    "class Tricky(w.Label): _view_name = Unicode('HTMLView').tag(sync=True)\n"
+    "display(Tricky(html('view')), w.VBox([w.Label('beside it'), Tricky(html('view'))]))"
 )
-LINK = "a, b = w.Text(html), w.HTML('nothing yet')\nw.jslink((a, 'value'), (b, 'value'))\ndisplay(w.HBox([a, b]))"
+LINK = (
+    "a, b = w.Text(html('link')), w.HTML('nothing yet')\n"
+    "w.jslink((a, 'value'), (b, 'value'))\ndisplay(w.HBox([a, b]))"
+)
 CELLS = (IMPORTS, INTERACT, SLIDER, BARS, OUTPUT, MARKUP, CODE, VIEW, LINK, "s.value")
 _, interact, slider, bars, output, markup, code, view, link, value = range(len(CELLS))
+
+MARKS = "Object.keys(window).filter(name => name.startsWith('__ran_')).sort()"
+"""What has run in the page."""
 
 
 def move(cell: Locator, *expected: str) -> None:
@@ -92,7 +108,7 @@ def look(lab: Lab, name: str, *, interact_at: int, slider_at: int) -> None:
 
     assert lab.page.get_by_text("model not found").count() == 0
     assert lab.page.get_by_text("Error displaying widget").count() == 0
-    assert lab.page.evaluate("window.__ran") is None
+    assert lab.page.evaluate(MARKS) == []
 
 
 def test_widgets_before_and_after_a_reload(lab: Lab) -> None:
@@ -112,3 +128,15 @@ def test_widgets_before_and_after_a_reload(lab: Lab) -> None:
     look(lab, "reloaded", interact_at=4, slider_at=5)
     lab.run_cell(value)
     expect(lab.output(value)).to_have_text("7")
+
+
+def test_what_widgets_do_on_a_plain_kernel(lab: Lab) -> None:
+    """The same cells, to show that they would act: without a sandbox they mark the page."""
+    lab.write("plain.ipynb", *CELLS, kernel="python3")
+    lab.open("plain.ipynb")
+    lab.menu("Run", "Run All Cells")
+    expect(lab.prompt(value)).to_have_text(f"[{value + 1}]:", timeout=60_000)
+    names = ["code", "html", "link", "math", "output_html", "output_script", "unseen", "view"]
+
+    lab.page.wait_for_function(f"{MARKS}.length >= {len(names)}")
+    assert lab.page.evaluate(MARKS) == [f"__ran_{name}" for name in names]
