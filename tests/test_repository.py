@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tomllib
@@ -66,6 +67,24 @@ def test_two_commands_are_all_it_takes() -> None:
     assert second == "$ make run"
     named = set(re.findall(r"`make ([a-z]+)", text))
     assert {"run", "test"} <= named <= set(targets)
+
+
+def test_make_run_opens_the_example() -> None:
+    """After the look at the machine; on a fresh one the installation comes before both."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MA")}
+    planned = subprocess.run(
+        ["make", "--dry-run", "run", "VENV=fresh", "LAB_ARGS=--no-browser"],
+        cwd=_TOP,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    steps = ("-m venv", "pip install", ".[examples]", "jupyter sandbox doctor", "jupyter lab")
+
+    places = [planned.index(step) for step in steps]
+    assert places == sorted(places)
+    assert "--no-browser sales.ipynb" in planned
 
 
 def test_nothing_of_one_machine_is_in_the_tree() -> None:

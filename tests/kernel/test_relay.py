@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -284,3 +285,15 @@ def test_a_second_notebook_in_one_sandbox_has_its_own_interpreter(
     for each in (one, two, twin):
         each.close()
     Manager().destroy("shared")
+
+
+def test_the_settings_may_name_the_sandbox_of_every_notebook(start: Callable[..., Kernel]) -> None:
+    """It stays when the kernel ends, as one that the environment names."""
+    chosen = json.dumps({"SandboxKernelApp": {"sandbox_id": "chosen"}})
+    for name in ("one", "two"):
+        kernel = start(SANDBOX_CONFIG=chosen, JPY_SESSION_NAME=f"/x/{name}.ipynb")
+        assert kernel.value("__import__('os').environ['SANDBOX_ID']") == "chosen"
+        kernel.close()
+
+    assert [info.sandbox_id for info in Manager().list()] == ["chosen"]
+    Manager().destroy("chosen")
