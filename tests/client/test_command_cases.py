@@ -27,7 +27,7 @@ ODD_VALUES = [
     *("a b", " lead", "trail ", "x\ny", "$HOME", "`id`", "'q'", '"d"', "\\n"),
     *("é漢😀", "", "a=b", "#c", "%PATH%", "-n", "*"),
 ]
-SHOW_V = "import os,sys; sys.stdout.write(os.environ['V'])"
+SHOW_V = 'printf %s "$V"'
 
 
 @pytest.fixture
@@ -47,16 +47,9 @@ async def sandbox(manager):
 
 async def running(sandbox, word):
     """Return how many processes inside have this as a word of their command line."""
-    code = (
-        "import glob,sys\n"
-        "word = sys.argv[1].encode()\n"
-        "def words(path):\n"
-        "    try: return open(path, 'rb').read().split(b'\\0')\n"
-        "    except OSError: return []\n"
-        "every = [words(each) for each in glob.glob('/proc/[0-9]*/cmdline')]\n"
-        "print(sum(word in each and b'-c' not in each for each in every))"
-    )
-    return int((await sandbox.exec(["python3", "-c", code, word])).stdout)
+    # Spelled so that those who look do not find themselves.
+    look = ["sh", "-c", 'grep -lzx "$0" /proc/[0-9]*/cmdline | wc -l', f"[{word[0]}]{word[1:]}"]
+    return int((await sandbox.exec(look)).stdout)
 
 
 async def gone(sandbox, word, within=3.0):
@@ -91,8 +84,8 @@ async def test_a_time_limit_holds_while_a_grandchild_has_the_pipe(sandbox):
     ):
         begin = time.monotonic()
         with pytest.raises(CommandTimeoutError) as caught:
-            await sandbox.exec(command, timeout=1)
-        assert 1 <= time.monotonic() - begin < 4
+            await sandbox.exec(command, timeout=0.4)
+        assert 0.4 <= time.monotonic() - begin < 3.4
         assert caught.value.context["stdout"] == "so far\n"
         await gone(sandbox, "6004")
         await gone(sandbox, "6005")
@@ -101,18 +94,18 @@ async def test_a_time_limit_holds_while_a_grandchild_has_the_pipe(sandbox):
         "setsid sleep 6009 & sleep 6010",
     ):
         with pytest.raises(CommandTimeoutError):
-            await sandbox.exec(command, timeout=0.5)
+            await sandbox.exec(command, timeout=0.3)
         await gone(sandbox, "6009")
 
 
 async def test_a_commands_limit_ends_it_and_a_waits_limit_does_not(sandbox):
     """Told apart by class (B102)."""
     with pytest.raises(CommandTimeoutError):
-        await sandbox.exec(["sleep", "6006"], timeout=0.5)
+        await sandbox.exec(["sleep", "6006"], timeout=0.2)
     await gone(sandbox, "6006")
     process = await sandbox.start_process(["sleep", "6007"])
     with pytest.raises(ProcessWaitTimeoutError):
-        await process.wait_for_exit(timeout=0.5)
+        await process.wait_for_exit(timeout=0.2)
 
     assert await running(sandbox, "6007") == 1
     assert process.id in [each.id for each in await sandbox.list_processes()]
@@ -275,8 +268,7 @@ async def test_a_line_of_any_length(sandbox):
 
 async def test_values_of_the_environment_come_unchanged(sandbox, manager):
     """For list, text, process, terminal, session and the whole sandbox; and leak nowhere (B120)."""
-    argv = ["python3", "-c", SHOW_V]
-    text = f'python3 -c "{SHOW_V}"'
+    argv, text = ["sh", "-c", SHOW_V], SHOW_V
     for number, value in enumerate(ODD_VALUES):
         env = {"V": value}
         got = [

@@ -137,18 +137,18 @@ async def test_input_of_a_text(sandbox):
 
 async def test_which_time_limit_holds(sandbox, manager):
     """The command's, else its session's, else the handle's or the setting's."""
-    session = await sandbox.create_session(command_timeout=0.3)
-    assert session.command_timeout == 0.3
+    session = await sandbox.create_session(command_timeout=0.2)
+    assert session.command_timeout == 0.2
     with pytest.raises(CommandTimeoutError):
         await session.exec("sleep 100")
-    assert (await session.exec("sleep 0.5; echo own", timeout=10)).stdout == b"own\n"
-    assert (await session.exec("sleep 0.5; echo none", timeout=math.inf)).stdout == b"none\n"
-    async with get_sandbox("demo", manager=manager, command_timeout=0.3) as limited:
+    assert (await session.exec("sleep 0.3; echo own", timeout=10)).stdout == b"own\n"
+    assert (await session.exec("sleep 0.3; echo none", timeout=math.inf)).stdout == b"none\n"
+    async with get_sandbox("demo", manager=manager, command_timeout=0.2) as limited:
         with pytest.raises(CommandTimeoutError):
             await limited.exec("sleep 100")
         with pytest.raises(CommandTimeoutError):
             await limited.exec(["sleep", "100"])
-        process = await limited.start_process(["sleep", "0.5"])
+        process = await limited.start_process(["sleep", "0.3"])
 
         assert (await process.wait_for_exit(timeout=10)).success
 

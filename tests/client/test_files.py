@@ -182,7 +182,7 @@ async def test_a_source_that_takes_its_time(sandbox, monkeypatch):
 
     async def slow():
         yield b"x" * 2_000_000
-        await asyncio.sleep(3)
+        await asyncio.sleep(2.2)  # it is looked for once a second
         async with asyncio.timeout(10):  # minds in which task it runs
             yield b"y"
 

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -29,7 +23,6 @@ from sandbox_kernel.errors import (
 )
 from sandbox_kernel.manager.manager import Manager
 from sandbox_kernel.manager.settings import Settings
-from sandbox_runtime.drafts import is_draft
 from tests.support.small_disk import run_on_small_disk
 
 MARKER = b"of the host, and nobody's business"
@@ -317,74 +310,3 @@ def test_a_full_disk_keeps_what_was_there(tmp_path):
 
 
 # --- kills ------------------------------------------------------------------------------------
-
-WRITER = """
-import asyncio, hashlib, random, sys
-from pathlib import Path
-from sandbox_kernel.client.sandbox import get_sandbox
-from sandbox_kernel.manager.manager import Manager
-from sandbox_kernel.manager.settings import Settings
-
-async def main():
-    chance = random.Random(int(sys.argv[2]))
-    manager = Manager(Settings(data_dir=Path(sys.argv[1]), engine="bubblewrap"))
-    async with get_sandbox("demo", manager=manager) as sandbox:
-        print("ready", flush=True)
-        async def write(name):
-            while True:
-                data = chance.randbytes(chance.choice([10, 100_000, 3_000_000]))
-                whole = hashlib.sha256(data).hexdigest().encode() + data
-                async def parts():
-                    for begin in range(0, len(whole), 500_000):
-                        yield whole[begin : begin + 500_000]
-                content = whole if chance.random() < 0.5 else parts()
-                await sandbox.write_file(f"files/{name}", content)
-        await asyncio.gather(*(write(name) for name in "abcd"))
-
-asyncio.run(main())
-"""
-
-
-def check(workspace: Path) -> None:
-    """Each file that has a name of its own is whole."""
-    folder = workspace / "files"
-    for path in folder.iterdir() if folder.exists() else ():
-        if not is_draft(path.name):
-            data = path.read_bytes()
-            assert hashlib.sha256(data[64:]).hexdigest().encode() == data[:64], path.name
-
-
-@pytest.mark.slow
-async def test_kills_leave_whole_files(manager, data_dir):
-    """Client or runtime killed at random moments: no half file, and later no draft."""
-    chance = random.Random(11)  # noqa: S311  only moments
-    async with get_sandbox("demo", manager=manager) as sandbox:
-        await sandbox.exec(["true"])
-        workspace = manager.lookup("demo").layout.workspace
-        for turn in range(12):
-            writer = subprocess.Popen(  # noqa: ASYNC220  it is killed, not awaited
-                [sys.executable, "-c", WRITER, str(data_dir), str(turn)],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-            with writer:
-                assert writer.stdout is not None
-                assert await asyncio.to_thread(writer.stdout.readline) == "ready\n"
-                await asyncio.sleep(chance.uniform(0.05, 0.5))
-                if turn % 2:
-                    writer.kill()
-                else:
-                    info = manager.lookup("demo")
-                    os.kill(info.instance.data["pid"], signal.SIGKILL)
-                    await asyncio.sleep(0.05)
-                    writer.kill()
-            check(workspace)
-            await sandbox.list_files()
-        await sandbox.stop(grace=0)
-        await sandbox.list_files()
-        deadline = time.monotonic() + 20
-        while left := [path for path in (workspace / "files").iterdir() if is_draft(path.name)]:
-            assert time.monotonic() < deadline, left
-            await asyncio.sleep(0.05)
-    check(workspace)

@@ -4,7 +4,6 @@ import asyncio
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from sandbox_kernel import sync
 from sandbox_kernel.client.sandbox import get_sandbox
 from sandbox_kernel.errors import EngineStartError
+from sandbox_kernel.manager import locks
 from sandbox_kernel.manager.manager import Manager
 from tests.support.managed import plain_manager, plain_settings
 from tests.support.plain_engine import REFERENCE, PlainEngine, processes_of
@@ -21,26 +21,35 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class SlowEngine(PlainEngine):
-    """Takes its time, counts its starts, and fails when told to."""
+    """Starts once so many callers stand before the lock, counts its starts, fails when told to."""
 
-    def __init__(self, delay: float):
-        self.delay = delay
+    def __init__(self, monkeypatch, callers: int):
         self.starts = 0
         self.broken = False
-        self.began = threading.Event()
+        self._waiting = threading.Semaphore(0)
+        self._callers = callers
+        hold = locks.hold
+
+        def counted(*args, **options):
+            self._waiting.release()
+            return hold(*args, **options)
+
+        monkeypatch.setattr(locks, "hold", counted)
 
     def start(self, launch):
         self.starts += 1
-        self.began.set()
-        time.sleep(self.delay)
+        callers, self._callers = self._callers, 0
+        for _ in range(callers):
+            assert self._waiting.acquire(timeout=20)
         if self.broken:
             raise EngineStartError(self.name, launch.sandbox_id, f"broken {self.starts}")
         return super().start(launch)
 
 
-async def test_threads_and_tasks_at_once_get_one_sandbox(data_dir):
+async def test_threads_and_tasks_at_once_get_one_sandbox(data_dir, monkeypatch):
     """20 threads and 20 tasks that use a cold id at the same moment share one start."""
-    engine = SlowEngine(2.0)
+    # Either kind shares few threads.
+    engine = SlowEngine(monkeypatch, callers=10)
     command = ["sh", "-c", "echo $PLAIN_ENGINE_LIFETIME"]
     with plain_manager(data_dir, engine) as manager:
         managers = [
@@ -71,9 +80,11 @@ async def test_threads_and_tasks_at_once_get_one_sandbox(data_dir):
             one.close()
 
 
-async def test_a_failed_first_start_is_everybodys_error_and_the_next_call_tries_anew(data_dir):
+async def test_a_failed_first_start_is_everybodys_error_and_the_next_call_tries_anew(
+    data_dir, monkeypatch
+):
     """All who waited get the one error; nobody tries again behind their back."""
-    engine = SlowEngine(1.0)
+    engine = SlowEngine(monkeypatch, callers=10)
     engine.broken = True
     with plain_manager(data_dir, engine) as manager:
         managers = [
@@ -82,7 +93,6 @@ async def test_a_failed_first_start_is_everybodys_error_and_the_next_call_tries_
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(20) as pool:
             waiting = [loop.run_in_executor(pool, one.ensure, "same") for one in managers]
-            await loop.run_in_executor(pool, engine.began.wait)
             results = await asyncio.gather(*waiting, return_exceptions=True)
 
         assert engine.starts == 1
