@@ -385,11 +385,11 @@ class Arrivals:
     ) -> None:
         try:
             passed = self.comms.judge(msg_type, content, parts[4:])
-        except Refused:
-            text = self.comms.tell_withheld(content) if msg_type == "comm_open" else None
-            if text is not None:
-                told = {"name": "stderr", "text": f"{text}\n"}
-                self._publish("stream", request, told, msg_id=f"{msg_id}w")
+        except Refused as reason:
+            if msg_type == "comm_open":
+                self._tell_withheld(content, request, msg_id)
+            elif self.comms.is_widget(content["comm_id"]):
+                self._tell_left_out(request, reason, msg_id)
             raise
         if passed is not None:
             self._publish(
@@ -400,6 +400,14 @@ class Arrivals:
                 buffers=passed.buffers,
                 msg_id=msg_id,
             )
+
+    def _tell_withheld(
+        self, opening: Mapping[str, Any], request: Request | None, msg_id: str
+    ) -> None:
+        text = self.comms.tell_withheld(opening)
+        if text is not None:
+            told = {"name": "stderr", "text": f"{text}\n"}
+            self._publish("stream", request, told, msg_id=f"{msg_id}w")
 
     def _publish(
         self,

@@ -110,6 +110,10 @@ class Comms:
         if forms.WIDGET_VIEW in content.get("data", ()):
             self._widgets.mend_view(content["data"])
 
+    def is_widget(self, comm_id: str) -> bool:
+        """Whether pages have a widget for this comm."""
+        return self._widgets.is_widget(comm_id)
+
     def tell_withheld(self, opening: Mapping[str, Any]) -> str | None:
         """Return what to tell of a comm that was refused; None the next time."""
         target = opening["target_name"]

@@ -88,7 +88,11 @@ class Widgets:
 
     def hear_open(self, comm_id: str, target: str, data: object) -> None:
         """Learn that a client opens a comm; the sandbox may answer on it."""
-        if comm_id in self._kinds or not forms.MODEL_ID.fullmatch(comm_id):
+        if (
+            comm_id in self._kinds
+            or len(self._kinds) >= _MOST_OPEN
+            or not forms.MODEL_ID.fullmatch(comm_id)
+        ):
             return
         if target == _CONTROL:
             self._set(comm_id, _CONTROL)
@@ -119,6 +123,7 @@ class Widgets:
                 target == _WIDGETS
                 and forms.MODEL_ID.fullmatch(comm_id)
                 and self._kind(comm_id) is None
+                and len(self._kinds) < _MOST_OPEN
             ):
                 # If the wall stands again, its next relay knows what has been opened.
                 self._set(comm_id, _kind_of(value.get("state")))
@@ -194,7 +199,12 @@ class Widgets:
         """Return those of a comm_info_reply's comms that pages may know."""
         if self.wall.is_off:
             return dict(comms)
-        return {comm_id: {"target_name": _WIDGETS} for comm_id in comms if self._is_widget(comm_id)}
+        return {comm_id: {"target_name": _WIDGETS} for comm_id in comms if self.is_widget(comm_id)}
+
+    def is_widget(self, comm_id: str) -> bool:
+        """Whether this is a widget that is open, or a stranger that stands for one."""
+        kind = self._kinds.get(comm_id, _CONTROL)
+        return kind != _CONTROL and not kind.startswith(_FOREIGN)
 
     def mend_view(self, shown: Data) -> None:
         """Put a note in the place of the view of a stranger, in the data of an output."""
@@ -249,7 +259,7 @@ class Widgets:
         kept_paths: list[list[Any]] = []
         kept: list[Buffer] = []
         for comm_id, entry in states.items():
-            if not (self._is_widget(comm_id) and isinstance(entry, dict)):
+            if not (self.is_widget(comm_id) and isinstance(entry, dict)):
                 continue
             kind = self._kinds[comm_id]
             own = places.get(comm_id, [])
@@ -268,10 +278,6 @@ class Widgets:
         if not isinstance(comm_id, str):
             return None
         return self._kinds.get(comm_id) or self._closed.get(comm_id)
-
-    def _is_widget(self, comm_id: str) -> bool:
-        kind = self._kinds.get(comm_id, _CONTROL)
-        return kind != _CONTROL and not kind.startswith(_FOREIGN)
 
     def _set(self, comm_id: str, kind: str) -> None:
         self._closed.pop(comm_id, None)

@@ -74,6 +74,7 @@ def test_what_widgets_are_survives_the_relay(kernel: Kernel) -> None:
             f"html.comm.send({{'method': 'update', 'state': {{'_view_name': 'LabelView', 'value': {ACTIVE!r}}}}})"
         )
         assert states(cell) == []
+        assert "left out: a HTMLModel that claims to be another" in cell.stream("stderr")
         shown = kernel.cell("display(mine)")
         assert list(shown.displays[0]) == ["text/plain"]
         assert "AnyModel of anywidget is withheld" in shown.displays[0]["text/plain"]
