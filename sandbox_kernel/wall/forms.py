@@ -26,6 +26,7 @@ MODEL_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 _PLAIN = "text/plain"
 _HTML = "text/html"
+_MARKDOWN = "text/markdown"
 _JSON_FORM = re.compile(r"application/(.*\+)?json")
 _IMAGES = {
     "image/png": (b"\x89PNG\r\n\x1a\n",),
@@ -76,6 +77,8 @@ def bundle(data: Content, metadata: Content, wall: Wall) -> tuple[Content, Conte
     told: Content = {}
     withheld: dict[str, str] = {}
     for form, value in data.items():
+        if form == _MARKDOWN and _HTML in data:
+            continue  # it would become HTML as well
         check = _FORMS.get(form)
         if check is None:
             withheld[form] = _mend(form)
@@ -192,6 +195,8 @@ def _placed(text: str, wall: Wall) -> str:
     """Return HTML for the page: itself, cleaned, or a frame that holds it."""
     from sandbox_kernel.wall import frames, html  # noqa: PLC0415  see above
 
+    if (table := html.plain_table(text)) is not None:
+        return table
     if wall.frames and frames.is_kept(text):
         return text
     text = frames.document_in(text) or text
@@ -212,10 +217,7 @@ def _placed(text: str, wall: Wall) -> str:
 def _show_markdown(value: object, wall: Wall) -> tuple[str, object]:
     from sandbox_kernel.wall import markdown  # noqa: PLC0415  see above
 
-    text = _text(value)
-    if len(text) > wall.limits.inline_bytes:
-        raise _Withheld("It is larger than what is rendered here.")
-    return _HTML, _placed(markdown.render(text), wall)
+    return _HTML, _placed(markdown.render(_text(value)), wall)
 
 
 def _latex(value: object, _: Wall) -> tuple[str, object]:
@@ -266,7 +268,7 @@ def _widget_view(value: object, _: Wall) -> tuple[str, object]:
 _FORMS: Mapping[str, Callable[[object, Wall], tuple[str, object]]] = {
     _PLAIN: _plain,
     _HTML: _show_html,
-    "text/markdown": _show_markdown,
+    _MARKDOWN: _show_markdown,
     "text/latex": _latex,
     "application/json": _json,
     "application/vnd.plotly.v1+json": _plotly,

@@ -13,18 +13,25 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import nh3
 
-__all__ = ["clean", "loads_images", "route"]
+__all__ = ["clean", "loads_images", "plain_table", "route"]
 
 # What does something, or is lost when it is left out: scripts, frames, styles, drawings, controls.
-_ACTIVE = re.compile(
-    r"<(?:script|iframe|frame|frameset|object|embed|applet|form|link|style|meta|base|svg|math|canvas"
-    r"|video|audio|input|button|textarea|select|dialog|template|slot|portal)\b"
-    r"""|<[a-z][^<>]*[\s/"']on[a-z]+\s*=""",
-    re.IGNORECASE,
-)
+_ACTIVE_TAGS = {
+    *("script", "iframe", "frame", "frameset", "object", "embed", "applet", "portal"),
+    *("style", "link", "meta", "base", "template", "slot"),
+    *("svg", "math", "canvas", "video", "audio"),
+    *("form", "input", "button", "textarea", "select", "dialog"),
+}
+_TAG = re.compile("<([a-z]+)")
+_HANDLER = re.compile(r"""<[a-z][^<>]*[\s/"']on[a-z]+\s*=""")
 # Tables of pandas and polars bring these; the page has styles of its own for the class.
-_TABLE_STYLE = re.compile(
-    r"<style(?: scoped)?>(?:\s*\.dataframe[^{}<]*\{[^{}<]*\})*\s*</style>", re.IGNORECASE
+_TABLE_STYLE = re.compile(r"<style(?: scoped)?>(?:\s*\.dataframe[^{}<]*\{[^{}<]*\})*\s*</style>")
+# A table of theirs without that style.  It has no tag but these, and nothing in them.
+_TABLE = re.compile(
+    r"""\s*(<div>)?\s*(?:<small>[^<]*</small>)?\s*<table border="1" class="dataframe">"""
+    r"""(?:[^<]++|</?+(?:tr|td|th|thead|tbody)>|<tr style="text-align: right;">"""
+    r"""|<th (?:rowspan|colspan)="[0-9]{1,5}" (?:valign="top"|halign="left")>)*+"""
+    r"""</table>\s*(?:<p>[^<]*</p>)?\s*(?(1)</div>)\s*"""
 )
 _REMOTE_IMAGE = re.compile(
     r"""<(?:img|source)\b[^<>]*\bsrc(?:set)?\s*=\s*["']?\s*(?:https?:|//)""", re.IGNORECASE
@@ -87,14 +94,24 @@ _STYLES = _words(
 _MARGINS = frozenset(name for name in _STYLES if name.startswith("margin"))
 # A value that loads something, hides its meaning, or pulls a thing over its neighbours.
 _BAD_STYLE = re.compile(r"url|image|src|expression|\\|/\*|margin[^;]*-|var\s*\(", re.IGNORECASE)
-_NEEDS_FILTER = re.compile(r"<img|margin", re.IGNORECASE)
+
+
+def plain_table(html: str) -> str | None:
+    """Return a table of pandas or polars, in which there is nothing to clean; else None.
+
+    Tables are what cells show most, and to parse them takes longer than all else the relay does.
+    """
+    table = _without_table_style(html)
+    return table if _TABLE.fullmatch(table) else None
 
 
 def route(html: str) -> Literal["passive", "active"]:
     """Return whether all of this HTML can be drawn in the page, or needs a place of its own."""
-    if "<style" in html:
-        html = _TABLE_STYLE.sub("", html)
-    return "active" if _ACTIVE.search(html) else "passive"
+    text = _without_table_style(html).lower()
+    # The set of all tags is found faster than the first of those looked for.
+    if not _ACTIVE_TAGS.isdisjoint(_TAG.findall(text)):
+        return "active"
+    return "active" if _HANDLER.search(text) else "passive"
 
 
 def loads_images(html: str) -> bool:
@@ -108,12 +125,17 @@ def clean(html: str) -> str:
     What comes out has no script, style sheet, form, id, name, event handler or data attribute,
     loads nothing, and links only to the web and to mail addresses.
     """
-    if not _NEEDS_FILTER.search(html):
+    text = html.lower()
+    if "<img" not in text and "margin" not in text:
         rest = _cleaner(filters=False).clean(html)
         # An escape in a style, which may have come as an entity, means what nobody sees.
         if "\\" not in rest or "style=" not in rest:
             return rest
     return _cleaner(filters=True).clean(html)
+
+
+def _without_table_style(html: str) -> str:
+    return _TABLE_STYLE.sub("", html, count=1) if "<style" in html else html
 
 
 @lru_cache(maxsize=2)

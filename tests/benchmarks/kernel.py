@@ -52,6 +52,15 @@ CELLS = {
     "stdout": "import sys\nfor i in range(50): _ = sys.stdout.write('x' * (1 << 20))",
     "displays": "for i in range(1000): display({'text/plain': 'x' * 10240}, raw=True)",
     "many": "for i in range(8000): display({'text/plain': 'x' * 2000}, raw=True)",
+    "tables": (
+        "row = '<tr>' + '<td>0.123456</td>' * 8 + '</tr>'\n"
+        "table = '<table border=\"1\" class=\"dataframe\">' + row * 65 + '</table>'\n"
+        "for i in range(1000): display({'text/html': table, 'text/plain': 'x'}, raw=True)"
+    ),
+    "pictures": (
+        "picture = 'iVBORw0KGgo' + 'A' * 10229\n"
+        "for i in range(1000): display({'image/png': picture, 'text/plain': 'x'}, raw=True)"
+    ),
     "comm": (
         "from comm import create_comm\n"
         "c = create_comm(target_name='t')\n"
@@ -482,6 +491,32 @@ def server_row(new_home: Callable[[], JupyterHome], rounds: int) -> Iterator[Row
     )
 
 
+def wall_rows(new_home: Callable[[], JupyterHome], rounds: int) -> Iterator[Row]:
+    """Compare our kernel whose outputs are trusted with the same one, whose outputs are judged."""
+    with contextlib.ExitStack() as stack:
+        probes: Probes = {}
+        for policy in ("trusted", "default"):
+            settings = json.dumps({"SandboxManager": {"output_policy": policy}})
+            probes[policy] = Probe(OURS, new_home(), SANDBOX_CONFIG=settings)
+            stack.callback(probes[policy].close)
+        for probe in probes.values():
+            probe.wait_for_info()
+            probe.settle()
+            for _ in range(20):
+                probe.execute("1")
+        values = alternate(probes, 60 * rounds, lambda probe: timed(probe, "1") * 1e3)
+        yield Row("outputs trusted, judged: execute `1`", "ms", 1.1, values)
+        for title, cell in (("text", "displays"), ("tables", "tables"), ("pictures", "pictures")):
+
+            def measure(probe: Probe, cell: str = cell) -> float:
+                return timed(probe, CELLS[cell], 9_000_000)
+
+            for probe in probes.values():
+                measure(probe)
+            values = alternate(probes, 4 * rounds, measure)
+            yield Row(f"trusted, judged: 1000 displays of 10 KB, {title}", "s", 1.3, values)
+
+
 def measure_all(rounds: int, only: list[str]) -> Iterator[Row]:
     root = Path(tempfile.mkdtemp(prefix="bench-"))
     numbers = iter(range(1_000_000))
@@ -507,7 +542,7 @@ def measure_all(rounds: int, only: list[str]) -> Iterator[Row]:
             finally:
                 for probe in probes.values():
                     probe.close()
-        for other in (start_rows, server_row):
+        for other in (start_rows, server_row, wall_rows):
             if wanted(other.__name__):
                 yield from other(new_home, rounds)
     finally:
