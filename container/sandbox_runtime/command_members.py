@@ -66,6 +66,7 @@ def find_members(
     after: set[int] = set()
     later: set[int] = set()
     members: set[int] = set()
+    named: set[int] = set()
     mark = f"{VARIABLE}={session_id}".encode("utf-8", "surrogateescape")
     for name in os.listdir("/proc"):
         if not name.isdecimal():
@@ -86,10 +87,12 @@ def find_members(
             elif session_id and pid in later:
                 with open(f"/proc/{name}/environ", "rb") as file:
                     if mark in file.read().split(b"\0"):
-                        members.add(pid)
+                        named.add(pid)
         except (OSError, ValueError, IndexError):
             # It has ended meanwhile, or belongs to another user.
             continue
+    # Another runtime that shares our view of processes has sessions of the same names.
+    members |= named & _with_descendants({os.getpid()}, parents)
     if shell:
         members.add(shell)
     members = _with_descendants(members, parents) - {shell, os.getpid()}

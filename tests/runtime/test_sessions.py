@@ -391,3 +391,19 @@ def test_where_no_process_can_be_had_builtins_still_run(client: Client) -> None:
 
     assert (out, code) == (b"5\n", 1)
     assert shell(client, "echo $? $PWD")[0] == b"1 /usr\n"
+
+
+def test_a_session_of_the_same_name_in_another_runtime_is_left_alone(start_runtime) -> None:
+    """Where both see each other's processes, ending the one's command ends nothing of the other."""
+    with start_runtime().connect() as client, start_runtime().connect() as other:
+        ending = client.begin("exec", command="echo begun; sleep 1000", session="default")
+        client.event_of(ending)
+        living = other.begin("exec", command="echo begun; sleep 1001", session="default")
+        other.event_of(living)
+
+        client.send(client.protocol.cancel(ending))
+
+        assert client.finish(ending)[1].reason == "cancelled"
+        assert other.event_within(living, 0.2) is None
+        other.send(other.protocol.cancel(living))
+        assert other.finish(living)[1].reason == "cancelled"
