@@ -83,6 +83,11 @@ STREAM_MARK = 1 << 20
 ANSWER_MARK = 4 << 20
 MOST_CALLS = 1024
 HELLO_TIMEOUT = 10.0
+
+_SEND_BUFFER = 1 << 20
+"""Bytes that may wait in the socket of a client that is sent more than it usually holds; as far as
+the system allows so much."""
+
 FLUSH_TIMEOUT = 5.0
 
 _READ_SIZE = 64 << 10
@@ -143,7 +148,7 @@ class Exchange:
     def item(self, record: Record) -> None:
         """Send one event of a stream."""
         if self.is_open:
-            self._connection.send(self._connection.protocol.item(self.call, *encode(record)))
+            self._connection.send(*self._connection.protocol.item_parts(self.call, *encode(record)))
 
     def end(self, record: Record) -> None:
         """End a stream."""
@@ -193,6 +198,7 @@ class Connection:
         self._channel: ChannelOwner | None = None
         self._closing = False
         self._closed = False
+        self._is_enlarged = False
         self._read_size = _READ_SIZE
         self._events = READ
         loop.add(self._fd, READ, self._ready)
@@ -337,6 +343,7 @@ class Connection:
         """
         self.protocol.become_channel()
         self._channel = owner
+        self._is_enlarged = True
         self._socket.setsockopt(SOL_SOCKET, SO_SNDBUF, send_buffer)
 
     def send_channel(self, kind: FrameKind, *parts: bytes | memoryview) -> None:
@@ -365,7 +372,14 @@ class Connection:
             self._queue.append(each)
             self.queued += len(each)
         if rest:
+            self._enlarge()
             self._watch()
+
+    def _enlarge(self) -> None:
+        """Have the system hold more for a client: each side then waits for the other less often."""
+        if not self._is_enlarged:
+            self._is_enlarged = True
+            self._socket.setsockopt(SOL_SOCKET, SO_SNDBUF, _SEND_BUFFER)
 
     def _flush(self) -> None:
         """Send once: what the socket took leaves the queue."""

@@ -89,6 +89,11 @@ _SMALLEST_CHUNK = 1024
 _LARGE_PIPE = 1 << 20
 _DEFAULT_PIPE = 64 << 10
 _DISK_RETRY = 1.0
+
+_PATIENCE = 0.02
+"""Seconds that a command's pipe is left alone for its reader to make room in memory: a disk costs
+more than the wait.  A reader who needs longer is slow, and holds the command up no more."""
+
 _STREAMS = ("stdout", "stderr")
 
 
@@ -129,6 +134,9 @@ class Output:
                 self._loop.remove(self._fd)
 
     def _ready(self, _events: int) -> None:
+        if self._process.waits_for_reader():
+            self._unwatch()
+            return
         self._read(_CHUNK)
         self.watch()
 
@@ -319,7 +327,10 @@ class _Follower:
         elif self.offset < self._end():
             if not exchange.writable:
                 return
-            size = min(_CHUNK, max(_SMALLEST_CHUNK, exchange.credit), self._end() - self.offset)
+            # One event may overdraw the credit.  Where it lacks little this one does: else what is
+            # around the bytes of each event would cut every fourth in two.
+            credit = max(_SMALLEST_CHUNK, exchange.credit + exchange.credit // 64)
+            size = min(_CHUNK, credit, self._end() - self.offset)
             piece = process.spool.read(self.offset, size)
             if piece is not None:
                 self.offset = piece.offset
@@ -392,6 +403,8 @@ class Process:
         self.stdin: Input | None = None
         self.outputs: list[Output] = []
         self.timer: Timer | None = None
+        self._patience: Timer | None = None
+        self._is_reader_slow = False
 
     def __repr__(self) -> str:
         return f"<Process {self.process_id} pid={self.pid} exit_code={self.exit_code}>"
@@ -444,17 +457,37 @@ class Process:
 
     def has_sent(self) -> None:
         """Let go of what nobody needs any more, and read on where the spool was full."""
-        was_full = self.spool.room <= 0
+        was_full = self.spool.room <= 0 or self._patience is not None
         self._make_room()
         if was_full and self.spool.room > 0:
-            for each in self.outputs:
-                each.watch()
+            self._read_on()
+
+    def waits_for_reader(self) -> bool:
+        """Whether more output had to go to the disk, and its one reader may soon have made room."""
+        if self.keeps_output or not self.followers or not self.spool.would_spill(_CHUNK):
+            return False
+        if self._patience is None and not self._is_reader_slow:
+            self._patience = self.table.loop.call_later(_PATIENCE, self._lose_patience)
+        return self._patience is not None
+
+    def _lose_patience(self) -> None:
+        self._is_reader_slow = True
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        for each in self.outputs:
+            each.watch()
 
     def _make_room(self) -> None:
         # The output of exec has one reader, ever.  Other output is kept for later readers until the
         # limit; then what every present reader has got makes room; without one the writer waits.
         if self.followers and (not self.keeps_output or self.spool.room <= 0):
             self.spool.release(min(each.offset for each in self.followers))
+            if self.spool.start == self.spool.end:
+                self._is_reader_slow = False
 
     def output_closed(self) -> None:
         """Learn that one of the two pipes has ended."""

@@ -69,6 +69,10 @@ class Store:
         """Bytes that may still be appended."""
         return self.capacity - (self.end - self.start)
 
+    def would_spill(self, size: int) -> bool:
+        """Whether all is held in memory, and `size` bytes more would not be."""
+        return self._ring is not None and size > self._ring.room
+
     def append(self, data: bytes) -> None:
         """Add at most `room` bytes at the end.
 
@@ -172,6 +176,10 @@ class Spool:
     def room(self) -> int:
         """Bytes that may be appended now."""
         return self._data.room if self._entries.room >= _ENTRY.size else 0
+
+    def would_spill(self, size: int) -> bool:
+        """Whether all is held in memory, and `size` bytes more would not be."""
+        return self._data.would_spill(size)
 
     def append(self, stream: int, data: bytes, timestamp: float) -> None:
         """Add at most `room` bytes of a stream.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import shlex
 from collections.abc import (
@@ -264,7 +265,8 @@ class _Collected:
         self._session = session
         self._room = room
         self._on_output = on_output
-        self._chunks: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        # Not lists to be joined in the end: memory that is touched for the first time is dear.
+        self._written = {"stdout": io.BytesIO(), "stderr": io.BytesIO()}
         self._truncated = False
 
     def add(self, stream: str, data: bytes) -> None:
@@ -273,13 +275,13 @@ class _Collected:
         if len(data) > self._room:
             data, self._truncated = data[: self._room], True
         self._room -= len(data)
-        self._chunks["stderr" if stream == "stderr" else "stdout"].append(data)
+        self._written["stderr" if stream == "stderr" else "stdout"].write(data)
 
     def kept(self) -> dict[str, str]:
         """Return the beginning of both streams, for an error."""
         return {
-            name: b"".join(chunks)[:_KEPT_IN_ERROR].decode(errors="replace")
-            for name, chunks in self._chunks.items()
+            name: bytes(written.getbuffer()[:_KEPT_IN_ERROR]).decode(errors="replace")
+            for name, written in self._written.items()
         }
 
     def result(self, end: WireExecResult, timeout: float | None) -> ExecResult:
@@ -294,8 +296,8 @@ class _Collected:
             argv=[] if is_text else list(self._command),
             session=self._session if is_text else None,
             exit_code=end.exit_code,
-            stdout=b"".join(self._chunks["stdout"]),
-            stderr=b"".join(self._chunks["stderr"]),
+            stdout=self._written["stdout"].getvalue(),
+            stderr=self._written["stderr"].getvalue(),
             signal=end.signal,
             duration=end.duration,
             reason=end.reason,

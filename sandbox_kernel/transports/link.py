@@ -369,8 +369,13 @@ class Link:
             self._loop.remove_reader(self._socket.fileno())
 
     def _readable(self) -> None:
+        data, space = b"", self._protocol.space
         try:
-            data = self._socket.recv(self._read_bytes)
+            if space is None:
+                data = self._socket.recv(self._read_bytes)
+                count = len(data)
+            else:
+                count = self._socket.recv_into(space)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -380,13 +385,14 @@ class Link:
                 self._untaken = self._last_sent
             self._end(error.strerror or "the connection failed")
             return
-        if not data:
+        if not count:
             self._end("the runtime hung up")
             return
-        if len(data) == self._read_bytes < _READ_BYTES:
+        if space is None and count == self._read_bytes < _READ_BYTES:
             self._read_bytes = min(self._read_bytes * 4, _READ_BYTES)
         try:
-            for event in self._protocol.receive(data):
+            protocol = self._protocol
+            for event in protocol.receive(data) if space is None else protocol.received(count):
                 self._handle(event)
         except SandboxError as error:
             self._broken = self._broken or error

@@ -16,9 +16,15 @@ class Assembler:
     Appending to one growing buffer costs a copy of everything for each chunk of a large unit;
     here chunks wait in a list until `need` bytes have come, and a large unit has memory of its own
     from the moment its size is known.
+
+    Parameters
+    ----------
+    bulk : int
+        Bytes from which on a unit is large.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bulk: int = BULK) -> None:
+        self.least_bulk = bulk
         self._chunks: list[bytes | memoryview] = []
         self._size = 0
         self._need = 1
@@ -79,7 +85,7 @@ class Assembler:
         Without `in_place` it gets no memory of its own, for an owner that calls `give_up` soon.
         """
         was_bulk = self._bulk is not None
-        if need >= BULK and in_place:
+        if need >= self.least_bulk and in_place:
             self._bulk = self._memory.take(need + _AHEAD)
         else:
             self._bulk = None

@@ -311,6 +311,10 @@ class HttpServer:
         """Send one event of a stream."""
         return self._begin() + _chunk(encode_frame(FrameKind.ITEM, 0, pack(value, body)))
 
+    def item_parts(self, call: int, value: dict[str, Any], body: bytes = b"") -> tuple[bytes, ...]:
+        """Do as `item`, whose bytes are one part here."""
+        return (self.item(call, value, body),)
+
     def end(self, _call: int, value: dict[str, Any], body: bytes = b"") -> bytes:
         """End a stream."""
         return self._last(encode_frame(FrameKind.END, 0, pack(value, body)))
@@ -354,6 +358,7 @@ class HttpServer:
 class HttpClient:
     """The client's end of one connection; stands in for `ClientConnection`."""
 
+    space = None
     needs_welcome = False
     has_credit = False
     is_channel = False
@@ -423,6 +428,10 @@ class HttpClient:
     def channel_frame(self, kind: FrameKind, *_parts: bytes | memoryview) -> bytes:
         """Refuse: channels are the frame door's."""
         raise RuntimeError(f"HTTP carries no channels, so no {kind.name}")
+
+    def received(self, count: int) -> list[Welcome | Result | Item | End | Failed | ChannelFrame]:
+        """Take nothing: there is no `space` to fill."""
+        raise RuntimeError(f"{count} bytes for a space that was not given")
 
     def receive(
         self, data: bytes | memoryview

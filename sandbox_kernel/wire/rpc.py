@@ -11,6 +11,7 @@ import struct
 
 from sandbox_kernel.errors import ProtocolViolationError, SandboxError
 from sandbox_kernel.wire.assembler import Assembler
+from sandbox_kernel.wire.bulk import BULK
 from sandbox_kernel.wire.codec import dump_json, unpack
 from sandbox_kernel.wire.names import Name, Number
 from sandbox_kernel.wire.record import Record
@@ -58,6 +59,12 @@ MAX_CHANNEL_FRAME = (256 << 20) + (1 << 16)
 
 INITIAL_CREDIT = 256 << 10
 """Bytes of stream payload the server may send before the client grants more."""
+
+_EVENT_BULK = 128 << 10
+"""Bytes from which on a frame with events has memory of its own at the client."""
+
+_WORTH_A_PART = 16 << 10
+"""Bytes of a body that are rather sent by themselves than copied behind their head."""
 
 _HEADER = struct.Struct(">IBI")
 _LENGTH = 4
@@ -113,18 +120,30 @@ class FrameReader:
         Bytes of the largest frame that is taken.
     released : FrameKind, optional
         The kind whose large frames the owner takes by `release`, in the beginning and the rest.
+    bulk : int
+        Bytes from which on a frame is large, so that it gets memory of its own.
     """
 
-    def __init__(self, max_frame: int = MAX_FRAME, *, released: FrameKind | None = None) -> None:
+    def __init__(
+        self,
+        max_frame: int = MAX_FRAME,
+        *,
+        released: FrameKind | None = None,
+        bulk: int = BULK,
+    ) -> None:
         self.max_frame = max_frame
         self._released = released
-        self._assembler = Assembler()
+        self._assembler = Assembler(bulk)
         self._may_release = False
 
     @property
     def missing(self) -> int:
         """How many bytes to read, at least, before the next frame can be complete."""
         return self._assembler.missing
+
+    def expect_views(self) -> None:
+        """Give memory of its own to very large frames only, since the owner keeps views of it."""
+        self._assembler.least_bulk = BULK
 
     @property
     def buffered(self) -> int:
@@ -302,8 +321,8 @@ class _State(Name):
 class _Connection:
     """What both ends share: the reader and the three states, which only move forward."""
 
-    def __init__(self) -> None:
-        self._reader = FrameReader()
+    def __init__(self, *, bulk: int = BULK) -> None:
+        self._reader = FrameReader(bulk=bulk)
         self._state = _State.NEW
 
     @property
@@ -326,6 +345,7 @@ class _Connection:
             raise RuntimeError("only an open connection can become a channel")
         self._state = _State.CHANNEL
         self._reader.max_frame = MAX_CHANNEL_FRAME
+        self._reader.expect_views()
 
     def channel_frame(self, kind: FrameKind, *parts: bytes | memoryview) -> bytes:
         """Encode one channel frame."""
@@ -455,10 +475,16 @@ class ServerConnection(_Connection):
 
     def item(self, call: int, value: dict[str, Any], body: bytes = b"") -> bytes:
         """Send one event of a stream and charge its credit."""
-        frame = _message(FrameKind.ITEM, call, value, body)
+        return b"".join(self.item_parts(call, value, body))
+
+    def item_parts(self, call: int, value: dict[str, Any], body: bytes = b"") -> tuple[bytes, ...]:
+        """Do as `item`, and return what is to be sent in parts, so that the body is not copied."""
+        text = dump_json(value)
+        size = 4 + len(text) + len(body)
         if call in self._credit:
-            self._credit[call] -= len(frame) - _HEADER.size
-        return frame
+            self._credit[call] -= size
+        head = frame_header(FrameKind.ITEM, call, size) + len(text).to_bytes(4, "big") + text
+        return (head, body) if len(body) >= _WORTH_A_PART else (head + body,)
 
     def end(self, call: int, value: dict[str, Any], body: bytes = b"") -> bytes:
         """End a stream."""
@@ -484,8 +510,18 @@ class ClientConnection(_Connection):
     """Whether the server keeps streams within what `grant` allows."""
 
     def __init__(self) -> None:
-        super().__init__()
+        # Output comes in frames of 256 KiB, of which nothing is kept but copies.
+        super().__init__(bulk=_EVENT_BULK)
         self._last_call = 0
+
+    @property
+    def space(self) -> memoryview | None:
+        """Where the rest of a large frame may be put, to be told with `received`; None if none."""
+        return self._reader.space
+
+    def received(self, count: int) -> list[Welcome | Result | Item | End | Failed | ChannelFrame]:
+        """Take the first `count` bytes of `space`; return and raise as `receive` does."""
+        return self._events(self._reader.filled(count))
 
     def hello(self, token: str, client: str) -> bytes:
         """Introduce this client; must be the first bytes sent."""
@@ -529,8 +565,13 @@ class ClientConnection(_Connection):
         ProtocolViolationError
             The server broke the protocol; close the connection.
         """
+        return self._events(self._reader.feed(data))
+
+    def _events(
+        self, frames: Iterator[tuple[FrameKind, int, memoryview]]
+    ) -> list[Welcome | Result | Item | End | Failed | ChannelFrame]:
         events: list[Welcome | Result | Item | End | Failed | ChannelFrame] = []
-        for kind, call, payload in self._reader.feed(data):
+        for kind, call, payload in frames:
             if kind >= _FIRST_CHANNEL_KIND:
                 if self._state is not _State.CHANNEL:
                     raise ProtocolViolationError(f"frame {kind.name} outside a channel")

@@ -274,6 +274,10 @@ class WebSocketServer:
             self._credit[call] -= len(text)
         return encode_frame(_TEXT, text)
 
+    def item_parts(self, call: int, value: dict[str, Any], body: bytes = b"") -> tuple[bytes, ...]:
+        """Do as `item`, whose bytes are one part here."""
+        return (self.item(call, value, body),)
+
     def end(self, call: int, value: dict[str, Any], body: bytes = b"") -> bytes:
         """End a stream."""
         return self._last({"type": "end", "id": call, "value": value}, body)
@@ -302,6 +306,7 @@ class WebSocketClient:
         Gives so many unpredictable bytes, such as `os.urandom`.
     """
 
+    space = None
     needs_welcome = True
     has_credit = True
     is_channel = False
@@ -369,6 +374,12 @@ class WebSocketClient:
 
     def _say(self, message: dict[str, Any], body: bytes = b"") -> bytes:
         return encode_frame(_TEXT, _text(message, body), self._random(4))
+
+    def received(
+        self, count: int
+    ) -> list[Welcome | Result | Item | End | Failed | ChannelFrame | Reply]:
+        """Take nothing: there is no `space` to fill."""
+        raise RuntimeError(f"{count} bytes for a space that was not given")
 
     def receive(
         self, data: bytes | memoryview

@@ -101,3 +101,17 @@ def test_no_other_text_is_a_cursor(text: str) -> None:
     """Anything we have not made is refused, never misread."""
     with pytest.raises(InvalidProcessCursorError):
         read_cursor(text, "0123456789abcdef", 1, process_id="p", start=0, end=1 << 62)
+
+
+def test_a_spool_says_what_would_leave_memory(tmp_path: Path) -> None:
+    """Before it is written; what is in the file already is there."""
+    spool = Spool(str(tmp_path), 1 << 20)
+    assert not spool.would_spill(spool_module.DATA_IN_MEMORY)
+    spool.append(0, b"x", 0.0)
+    assert spool.would_spill(spool_module.DATA_IN_MEMORY)
+    assert not spool.would_spill(spool_module.DATA_IN_MEMORY - 1)
+    spool.append(0, bytes(spool_module.DATA_IN_MEMORY), 0.0)
+    assert not spool.would_spill(1)
+    spool.release(spool.end)
+    assert not spool.would_spill(spool_module.DATA_IN_MEMORY)
+    spool.close()

@@ -313,3 +313,45 @@ def test_a_version_that_was_not_offered_is_a_violation() -> None:
     client.hello("t", "c")
     with pytest.raises(ProtocolViolationError):
         client.receive(ServerConnection().welcome(2, "x", "y"))
+
+
+@pytest.mark.parametrize("size", [0, 100, 200_000, 3_000_000])
+def test_an_item_in_parts_is_the_same_item(size: int) -> None:
+    """The same bytes and the same credit, whether or not the body is a part of its own."""
+    body = bytes(range(256)) * (size // 256)
+    whole, parts = open_pair()[1], open_pair()[1]
+    for server in (whole, parts):
+        _, data = ClientConnection().call("exec", {}, credit=1 << 20)
+        list(server.receive(data))
+
+    sent = parts.item_parts(1, {"a": 1, "body": True}, body)
+
+    assert b"".join(sent) == whole.item(1, {"a": 1, "body": True}, body)
+    assert parts.credit(1) == whole.credit(1)
+    assert len(sent) == (2 if size > 16_384 else 1)
+    assert size <= 16_384 or sent[1] is body
+
+
+@pytest.mark.parametrize("size", [1000, 65_536, 262_144, 1_000_000])
+def test_a_client_reads_large_items_in_place(size: int) -> None:
+    """However it is cut, what was put into `space` and what was fed come to the same events."""
+    client, server = open_pair()
+    call, data = client.call("exec", {}, credit=1 << 24)
+    list(server.receive(data))
+    bodies = [bytes([number]) * (250_000 + number) for number in range(8)]
+    stream = memoryview(b"".join(server.item(call, {"body": True}, each) for each in bodies))
+    events, at, in_place = [], 0, 0
+    while at < len(stream):
+        space = client.space
+        if space is None:
+            piece = stream[at : at + size]
+            events += client.receive(bytes(piece))
+        else:
+            piece = stream[at : at + min(size, len(space))]
+            space[: len(piece)] = piece
+            in_place += len(piece)
+            events += client.received(len(piece))
+        at += len(piece)
+
+    assert [each.body for each in events if isinstance(each, Item)] == bodies
+    assert in_place > len(stream) // 3
