@@ -17,7 +17,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox_runtime.loop import Loop
 
-__all__ = ["VARIABLE", "Moment", "Strays", "direct_children", "find_members", "signal_members"]
+__all__ = [
+    "VARIABLE",
+    "Moment",
+    "Strays",
+    "dies_of",
+    "direct_children",
+    "find_members",
+    "signal_members",
+]
 
 VARIABLE = "SANDBOX_SESSION"
 """Name of the variable that holds a session's id, in its shell and all that is started there."""
@@ -118,6 +126,19 @@ def direct_children(pid: int) -> list[int]:
             return [int(word) for word in file.read().split()]
     except (OSError, ValueError):
         return []
+
+
+def dies_of(pid: int, number: int) -> bool:
+    """Return whether a process lives that a signal will end: it leaves that to the system."""
+    bit = 1 << (number - 1)
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            fields = dict(line.split(b":\t", 1) for line in file if b":\t" in line)
+        if fields[b"State"][:1] in b"ZX":
+            return False
+        return not any(int(fields[each], 16) & bit for each in (b"SigBlk", b"SigIgn", b"SigCgt"))
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 class Strays:

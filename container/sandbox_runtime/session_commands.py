@@ -19,6 +19,7 @@ from sandbox_kernel.errors import (
 from sandbox_runtime import shell_text
 from sandbox_runtime.command_members import (
     Moment,
+    dies_of,
     direct_children,
     find_members,
     signal_members,
@@ -41,6 +42,10 @@ __all__ = ["SHELL_GRACE", "SessionCommand"]
 SHELL_GRACE = 1.0
 """Seconds that a shell has to come back once everything its command had started is killed."""
 
+_INTERRUPT = 0.05
+_LONGEST_INTERRUPT = 0.5
+"""Seconds in which only SIGINT is sent: at least, and at most where something is to die of it."""
+
 _FIRST_STEP = 0.003
 _LONGEST_STEP = 0.05
 _CHECK = 1.0
@@ -54,9 +59,9 @@ class _Ending:
         self._session: Session = command.home
         self._grace = grace
         self._began = time.monotonic()
+        self._interrupted: set[int] = set()
         self._told: set[int] = set()
         self._delay = _FIRST_STEP
-        self._is_first = True
         self._step()
 
     def hurry(self) -> None:
@@ -69,12 +74,14 @@ class _Ending:
         if shell is None:
             return
         passed = time.monotonic() - self._began
+        children: list[int] = []
         if command.running:
             # As Ctrl-C does it: a shell whose program dies of SIGINT while it waits for it goes no
             # step further.  To be quick matters: of one that has ended by itself it takes no note.
             children = direct_children(shell.pid)
             shell.interrupt()
             signal_members(children, signal.SIGINT)
+            signal_members(children, signal.SIGCONT)
         members = find_members(
             shell.pid if shell.alive else 0,
             self._session.session_id,
@@ -88,18 +95,39 @@ class _Ending:
             return
         if not command.running and (not members or passed > self._grace + SHELL_GRACE):
             return
-        if passed >= self._grace:
+        new = [pid for pid in members if pid not in self._told]
+        if command.running and self._interrupts(passed, children):
+            self._interrupt(new)
+        elif passed >= self._grace:
             signal_members(members, signal.SIGKILL)
         else:
-            signal_members([pid for pid in members if pid not in self._told], signal.SIGINT)
-            if not (self._is_first and command.running):
-                new = [pid for pid in members if pid not in self._told]
-                self._told.update(new)
-                signal_members(new, signal.SIGTERM)
-                signal_members(new, signal.SIGCONT)
-        self._is_first = False
+            self._told.update(new)
+            signal_members(new, signal.SIGINT)
+            signal_members(new, signal.SIGTERM)
+            signal_members(new, signal.SIGCONT)
         self._session.loop.call_later(self._delay, self._step)
         self._delay = min(2 * self._delay, _LONGEST_STEP)
+
+    def _interrupt(self, members: list[int]) -> None:
+        """Interrupt each once, for it may be tidying up; or again, where that was lost on it.
+
+        What is about to become a program still has the shell's handler, and goes on.
+        """
+        due = [
+            pid for pid in members if pid not in self._interrupted or dies_of(pid, signal.SIGINT)
+        ]
+        self._interrupted.update(due)
+        signal_members(due, signal.SIGINT)
+
+    @staticmethod
+    def _interrupts(passed: float, children: list[int]) -> bool:
+        """Whether to leave it at SIGINT: after a death of another kind the shell would go on.
+
+        A program that is about to die of it may have to wait for a processor first.
+        """
+        return passed < _INTERRUPT or (
+            passed < _LONGEST_INTERRUPT and any(dies_of(pid, signal.SIGINT) for pid in children)
+        )
 
 
 class SessionCommand(Process):

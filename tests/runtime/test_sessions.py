@@ -241,6 +241,28 @@ def test_a_time_limit_ends_everything_and_keeps_the_shell(client: Client, text: 
 
 
 @pytest.mark.parametrize(
+    "program", ["sh -c 'kill -STOP $$; sleep 1000'", "(kill -STOP $BASHPID; sleep 1000; echo no)"]
+)
+def test_what_is_killed_goes_no_step_further(client: Client, program: str) -> None:
+    """Nor where the program could not run in the moment of the end, as on a busy machine."""
+    call = client.begin("exec", command=f"{program}; echo no", session="default")
+    child: list[psutil.Process] = []
+
+    def is_stopped() -> bool:
+        (info,) = client.call("process.list").processes
+        child[:] = psutil.Process(info.pid).children() if info.pid else []
+        return [each.status() for each in child] == [psutil.STATUS_STOPPED]
+
+    wait_until(is_stopped)
+    (info,) = client.call("process.list").processes
+    client.call("process.signal", process_id=info.process_id, signal=9)
+    items, end = client.finish(call)
+
+    assert join(items, "stdout") == b""
+    assert end.exit_code > 128
+
+
+@pytest.mark.parametrize(
     "text", ["trap '' INT; while :; do :; done", "trap : INT; while :; do :; done", "kill -STOP $$"]
 )
 def test_a_shell_that_does_not_come_back_is_replaced(client: Client, text: str) -> None:
