@@ -110,8 +110,8 @@ class SandboxKernelSpecManager(KernelSpecManager):
 def runs_in_sandbox(spec: KernelSpec) -> bool:
     """Whether a kernel is the relay, which runs no code of a notebook itself."""
     argv = list(spec.argv)
-    # A provisioner could start anything in its stead.
-    return argv[1:3] == ["-m", _RELAY] and "kernel_provisioner" not in (spec.metadata or {})
+    # Without -P a module beside the notebook would be run; a provisioner could start anything.
+    return argv[1:4] == ["-P", "-m", _RELAY] and "kernel_provisioner" not in (spec.metadata or {})
 
 
 # --- what the server is told ------------------------------------------------------------------

@@ -55,6 +55,8 @@ def claim_descriptors() -> tuple[int, int, int]:
 
 def forget_package_path() -> None:
     """Remove what made this package importable, and the working directory that ``-m`` added."""
+    if sys.path and sys.path[0] in ("", os.getcwd()):
+        del sys.path[0]  # first: a notebook may lie beside a module of any name
     import sandbox_kernel
     import sandbox_runtime
 
@@ -69,8 +71,6 @@ def forget_package_path() -> None:
     else:
         os.environ.pop("PYTHONPATH", None)
     given = set(python_path.split(os.pathsep)) & roots
-    if sys.path and sys.path[0] in ("", os.getcwd()):
-        del sys.path[0]
     sys.path[:] = [entry for entry in sys.path if entry not in given]
 
 

@@ -126,7 +126,7 @@ def destroy_later(sandbox_id: str, *, wait: float = 0.0) -> None:
     try:
         os.posix_spawn(
             sys.executable,
-            [sys.executable, "-m", "sandbox_kernel.kernel.farewell", sandbox_id, str(wait)],
+            [sys.executable, "-P", "-m", "sandbox_kernel.kernel.farewell", sandbox_id, str(wait)],
             {key: value for key, value in os.environ.items() if key != "JPY_PARENT_PID"},
             file_actions=[(os.POSIX_SPAWN_DUP2, null, target) for target in (0, 1, 2)],
             setsid=True,

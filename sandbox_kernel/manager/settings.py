@@ -336,7 +336,8 @@ def _evaluated(source: Path, status: os.stat_result, data_dir: Path) -> Any:
     import subprocess  # noqa: PLC0415  only for a file that is new
 
     done = subprocess.run(
-        [sys.executable, "-m", "sandbox_kernel.config", "--dump", str(source)],
+        # Without -P, a module beside the notebook would take the place of one of Python's.
+        [sys.executable, "-P", "-m", "sandbox_kernel.config", "--dump", str(source)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
