@@ -27,14 +27,26 @@ from sandbox_kernel.errors import (
     ValidationFailedError,
 )
 from sandbox_runtime.drafts import DRAFT
+from tests.support.managed import plain_manager
 
 BIG = os.urandom(1 << 20) * 5 + b"\r\n\x00"
 
 
+@pytest.fixture(scope="module")
+def manager(tmp_path_factory):
+    with plain_manager(tmp_path_factory.mktemp("data") / "sandbox") as made:
+        yield made
+
+
 @pytest.fixture
 async def sandbox(manager):
+    """The sandbox of all tests, in which there are neither files nor sessions."""
     async with get_sandbox("demo", manager=manager) as made:
         yield made
+        for session in await made.list_sessions():
+            await session.delete()
+        for each in await made.list_files(include_hidden=True):
+            await made.delete_file(each.relative_path, recursive=True)
 
 
 @pytest.fixture

@@ -84,8 +84,9 @@ SERVER = textwrap.dedent(
 )
 
 
-@pytest.fixture
-def manager(data_dir):
+@pytest.fixture(scope="module")
+def manager(tmp_path_factory):
+    data_dir = tmp_path_factory.mktemp("data") / "sandbox"
     made = Manager(Settings(data_dir=data_dir, engine="bubblewrap"))
     yield made
     for info in made.list():
@@ -93,10 +94,28 @@ def manager(data_dir):
     made.close()
 
 
+@pytest.fixture(autouse=True)
+def _tidy(manager):
+    """Leave nothing behind that listens or is exposed in the sandbox of all tests."""
+    yield
+    with sync.get_sandbox("demo", manager=manager) as made:
+        made.kill_all_processes(grace=0)
+        made.unexpose_port(PORT)
+
+
 @pytest.fixture
 async def sandbox(manager):
+    """The sandbox of all tests; whether it runs, nobody knows."""
     async with get_sandbox("demo", manager=manager) as made:
         yield made
+
+
+@pytest.fixture
+async def unborn(manager):
+    """A sandbox that never ran."""
+    async with get_sandbox("unborn", manager=manager) as made:
+        yield made
+        await made.destroy()
 
 
 async def serve(sandbox, kind, *arguments):
@@ -178,37 +197,37 @@ async def test_a_port_of_the_host_is_not_reached(sandbox):
     assert await sandbox.list_ports() == []
 
 
-async def test_connecting_starts_nothing(sandbox):
+async def test_connecting_starts_nothing(unborn):
     """A forgotten page must not bring a sleeping sandbox back."""
     for _ in range(2):
         with pytest.raises(ServiceNotRespondingError, match="does not run") as caught:
-            async with sandbox.connect_port(PORT):
+            async with unborn.connect_port(PORT):
                 pass
-        assert await sandbox.list_ports() == []
+        assert await unborn.list_ports() == []
         with contextlib.suppress(AttributeError):
-            assert (await sandbox.info()).state == "stopped"
-        await sandbox.exec(["true"])
-        await sandbox.stop()
+            assert (await unborn.info()).state == "stopped"
+        await unborn.exec(["true"])
+        await unborn.stop()
     assert caught.value.http_status == 502
 
 
 @pytest.mark.parametrize("port", [0, 80, 1023, 65536, "8000", "\u0668\u0660\u0660\u0660", True])
-async def test_other_ports_are_refused_before_anything(sandbox, port):
+async def test_other_ports_are_refused_before_anything(unborn, port):
     """By each verb, and nothing is started for it."""
     with pytest.raises(InvalidPortError):
-        async with sandbox.connect_port(port):
+        async with unborn.connect_port(port):
             pass
     for work in (
-        sandbox.wait_for_port(port),
-        sandbox.expose_port(port),
-        sandbox.unexpose_port(port),
-        sandbox.is_port_exposed(port),
+        unborn.wait_for_port(port),
+        unborn.expose_port(port),
+        unborn.unexpose_port(port),
+        unborn.is_port_exposed(port),
     ):
         with pytest.raises(InvalidPortError):
             await work
     with pytest.raises(InvalidPortError):
-        sandbox.forward_port(port)
-    assert await sandbox.info() is None
+        unborn.forward_port(port)
+    assert await unborn.info() is None
 
 
 async def test_what_was_written_is_delivered_by_the_end_of_the_block(sandbox):
@@ -475,16 +494,16 @@ async def test_a_private_forward_finds_room(sandbox, monkeypatch, tmp_path, runt
         assert forward.path.is_socket()
 
 
-async def test_a_forward_to_nobody_refuses(sandbox):
+async def test_a_forward_to_nobody_refuses(unborn):
     """Its callers see a connection that breaks; it goes on, and starts no sandbox."""
-    async with sandbox.forward_port(PORT, private=True) as forward:
+    async with unborn.forward_port(PORT, private=True) as forward:
         for _ in range(2):
             reader, writer = await asyncio.open_unix_connection(forward.path)
             with contextlib.suppress(ConnectionResetError):
                 assert await asyncio.wait_for(reader.read(), 10) == b""
             writer.close()
-        assert await sandbox.info() is None
-        await serve(sandbox, "echo")
+        assert await unborn.info() is None
+        await serve(unborn, "echo")
         reader, writer = await asyncio.open_unix_connection(forward.path)
         writer.write(b"now")
         assert await reader.readexactly(3) == b"now"
@@ -589,17 +608,17 @@ async def test_a_killed_sandbox_makes_tokens_stale(sandbox, manager):
             pass
 
 
-async def test_exposing_what_cannot_be_starts_nothing(sandbox, manager):
+async def test_exposing_what_cannot_be_starts_nothing(unborn, manager):
     """Bad tokens and names are refused first; ids of mixed case have no handle at all."""
     with pytest.raises(InvalidPortTokenError):
-        await sandbox.expose_port(PORT, token="NO")
+        await unborn.expose_port(PORT, token="NO")
     with pytest.raises(ValidationFailedError):
-        await sandbox.expose_port(PORT, "\n")
-    assert await sandbox.info() is None
+        await unborn.expose_port(PORT, "\n")
+    assert await unborn.info() is None
     with pytest.raises(InvalidSandboxIdError):
         get_sandbox("Demo", manager=manager)
-    await sandbox.unexpose_port(PORT)
-    assert await sandbox.info() is None
+    await unborn.unexpose_port(PORT)
+    assert await unborn.info() is None
 
 
 async def test_revoking_ends_a_token_at_once(sandbox):
