@@ -143,7 +143,7 @@ def test_detached_and_back_with_the_same_screen(person, sandbox):
     ada.type("seq 5; vim -u NONE -N /workspace/poem\r")
     ada.wait_for("poem.*New")
     ada.type("itwo\x1b:f\r")
-    ada.wait_for("poem.*Modified")
+    ada.wait_for("poem.*Modified.*%--$")  # to its end, which may come later
     before = ada.lines
     ada.type(DETACH)
     assert ada.end() == 0
@@ -329,6 +329,12 @@ def test_what_is_not_there(person, sandbox):
     assert sandbox("terminal", "one", "--list").out == "There are no terminals in sandbox one.\n"
     assert person("one", "--detach-keys", "ctrl-", "--", "true").end() == 2
     assert person("one", "--terminal", "t-1", "--session", "a").end() == 2
+    unlisted = person("one", "--json")
+    unlisted.wait_for("Add --list")
+    assert unlisted.end() == 2
+    nowhere = person("one", "--cwd", "/nope", "--", "true")
+    nowhere.wait_for("leave --cwd out")
+    assert nowhere.end() == 2
 
 
 def test_sessions_have_a_terminal_each(person, sandbox):
