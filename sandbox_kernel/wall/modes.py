@@ -61,8 +61,8 @@ class OutputLimits:
     forms: int = 50
     """Most MIME types that one output may come in."""
     inline_bytes: int = 1 << 20
-    """Most bytes of HTML or Markdown that is cleaned and drawn in the page itself; what is larger
-    is framed."""
+    """Most bytes of HTML that is cleaned and drawn in the page itself; what is larger, or has more
+    than 2000 elements, is framed."""
     frame_sources: tuple[str, ...] = FRAME_SOURCES
     """Where frames may load scripts, styles, fonts and data from if the sandbox has network."""
 

@@ -46,7 +46,7 @@ _PASSIVE = set(
 _ATTRIBUTES = set(
     re.findall(
         r"\w+",
-        """align alt border cellpadding cellspacing class colspan dir height high href lang low max min
+        """align alt border cellpadding cellspacing class colspan dir halign height high href lang low max min
         open optimum rel rowspan scope span src start style title type valign value width""",
     )
 )

@@ -1,0 +1,65 @@
+"""Figures of plotly: drawn by the page itself, which then loads nothing for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandbox_kernel.wall.figures import check
+from sandbox_kernel.wall.verdicts import Refused
+
+FIGURE: dict[str, Any] = {
+    "data": [
+        {
+            "type": "scatter",
+            "x": [1, 2.5, None, True],
+            "y": {"dtype": "f8", "bdata": "AAAA"},
+            "text": ["a", "<b>b</b> https://x.invalid"],
+            "line": {"color": "red"},
+        }
+    ],
+    "layout": {"title": {"text": "a: b"}, "images": [{"source": "data:image/png;base64,AA=="}]},
+}
+
+
+def test_a_figure_passes_as_it_is() -> None:
+    assert check(FIGURE) == FIGURE
+
+
+def test_of_the_settings_those_pass_that_only_draw() -> None:
+    settings = {"responsive": True, "plotlyServerURL": "https://x.invalid", "topojsonURL": "/api/"}
+    passed = check({**FIGURE, "config": settings, "extra": 1})
+
+    assert passed["config"] == {"responsive": True}
+    assert "extra" not in passed
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"layout": {"images": [{"source": "https://x.invalid/?d=1"}]}},
+        {"layout": {"images": [{"source": "data:image/svg+xml,x"}]}},
+        {"layout": {"mapbox": {"style": "https://x.invalid"}}},
+        {"layout": {"map": {"center": {"lat": 1}}}},
+        {"layout": {"template": {"layout": {"images": [{"source": "/api/x"}]}}}},
+        {"data": [{"type": "scattermapbox", "lat": [1]}]},
+        {"data": [{"type": "choropleth", "locations": ["x"]}]},
+        {"data": [{"type": "image", "source": "//x.invalid"}]},
+        {"frames": [{"layout": {"images": [{"source": "https://x.invalid"}]}}]},
+        {"data": [{"text": ['<a href="javascript:1">x</a>']}]},
+        {"layout": {"title": {"text": '<a href="JAVASCRIPT :1">x</a>'}}},
+        {"data": 5},
+        {"layout": []},
+        {"frames": {}},
+    ],
+)
+def test_a_figure_that_would_load_something_is_refused(part: dict[str, Any]) -> None:
+    with pytest.raises(Refused):
+        check({**FIGURE, **part})
+
+
+@pytest.mark.parametrize("value", [None, [], "x", {}, {"layout": {}}])
+def test_what_is_no_figure_is_refused(value: Any) -> None:
+    with pytest.raises(Refused):
+        check(value)
