@@ -27,17 +27,25 @@ TOKEN = "token-of-the-terminals"
 pytestmark = pytest.mark.filterwarnings("ignore::sandbox_runtime.in_thread.NoIsolationWarning")
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(scope="module", params=ENGINES)
 def socket(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    """That of a sandbox for all tests: each makes terminals of its own."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        yield from _started(ENGINES[request.param], tmp_path_factory.mktemp("t"), monkeypatch)
+
+
+def _started(
+    make: Callable[[], Engine], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    monkeypatch.setenv("HOME", str(folder / "home"))
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setenv("COLUMNS", "10")
     monkeypatch.setenv("MY_SERVER_SECRET", "s3cr3t")
     monkeypatch.setenv("PYTHONPATH", "bogus")
-    engine = ENGINES[request.param]()
-    layout = StateLayout(tmp_path / "state")
+    engine = make()
+    layout = StateLayout(folder / "state")
     layout.root.mkdir(0o700)
     spec = SandboxSpec(sleep_after=None)
     started = engine.start(

@@ -52,6 +52,23 @@ def layout(engine: Engine, tmp_path: Path) -> Iterator[StateLayout]:
     engine.stop(None, found, grace=0)
 
 
+@pytest.fixture(scope="module", params=ENGINES)
+def started(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Engine, StateLayout, Instance]]:
+    """An instance for tests that leave it as it is."""
+    folder = tmp_path_factory.mktemp("started")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("HOME", str(folder / "home"))
+        engine = ENGINES[request.param]()
+        layout = StateLayout(folder / "state")
+        layout.root.mkdir(0o700)
+        try:
+            yield engine, layout, engine.start(launch(layout))
+        finally:
+            engine.stop(None, layout, grace=0)
+
+
 def launch(layout: StateLayout) -> Launch:
     return Launch(
         sandbox_id="contract",
@@ -88,15 +105,25 @@ def test_the_probe_tries(engine: Engine) -> None:
     assert (probe.engine, probe.works, probe.cause) == (engine.name, True, "")
 
 
-def test_a_started_runtime_answers(engine: Engine, layout: StateLayout) -> None:
+def test_a_started_runtime_answers(started: tuple[Engine, StateLayout, Instance]) -> None:
     """On the instance's socket, to the launch's token only, with the asked-for environment."""
-    instance = engine.start(launch(layout))
+    engine, layout, instance = started
 
     assert instance.engine == engine.name
     assert engine.is_alive(instance, layout)
     assert out_of(instance, "sh", "-c", 'echo "$GIVEN $SANDBOX_ID"').split()[0] == "value"
     with Client(instance.socket, "another") as client, pytest.raises(UnauthorizedError):
         client.welcome()
+
+
+def test_one_runtime_at_a_time(started: tuple[Engine, StateLayout, Instance]) -> None:
+    """A second start over a living one is refused and leaves it alone."""
+    engine, layout, instance = started
+
+    with pytest.raises(EngineStartError):
+        engine.start(launch(layout))
+
+    assert out_of(instance, "echo", "alive") == "alive\n"
 
 
 def test_an_instance_is_found_again_from_its_json(engine: Engine, layout: StateLayout) -> None:
@@ -141,16 +168,6 @@ def test_the_workspace_outlives_the_runtime(engine: Engine, layout: StateLayout)
     engine.stop(instance, layout, grace=0)
 
     assert out_of(engine.start(launch(layout)), "cat", "kept") == "kept\n"
-
-
-def test_one_runtime_at_a_time(engine: Engine, layout: StateLayout) -> None:
-    """A second start over a living one is refused and leaves it alone."""
-    instance = engine.start(launch(layout))
-
-    with pytest.raises(EngineStartError):
-        engine.start(launch(layout))
-
-    assert out_of(instance, "echo", "alive") == "alive\n"
 
 
 def test_a_killed_runtime_is_dead_and_can_be_started_anew(
