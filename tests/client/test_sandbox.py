@@ -409,7 +409,13 @@ async def test_options_reach_the_sandbox_and_are_reported(manager, tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [{"netwrok": True}, {"sleep_after": "soon"}, {"sleep_after": -1}, {"folder_mode": "rw"}],
+    [
+        {"netwrok": True},
+        {"sleep_after": "soon"},
+        {"sleep_after": -1},
+        {"folder_mode": "rw"},
+        {"output_policy": "off"},
+    ],
 )
 def test_options_that_cannot_be_used_are_refused_at_once(manager, options):
     """A mistake is found where it is made, not at the first operation."""

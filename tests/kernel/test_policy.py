@@ -221,3 +221,14 @@ def test_nothing_is_counted_below_zero(msg_type: str) -> None:
     for status in ("ok", "error", "aborted"):
         with pytest.raises(Refused):
             Policy().reply("execute_reply", {"status": status, "execution_count": -7})
+
+
+def test_a_trusted_kernel_says_so() -> None:
+    """Where a console shows it; a sandbox cannot say it of itself, nor take it back."""
+    told = {"status": "ok", "banner": "Python"}
+
+    assert "trusted" in Policy(Wall(mode=Mode.TRUSTED)).reply("kernel_info_reply", told)["banner"]
+    assert Policy().reply("kernel_info_reply", told)["banner"] == "Python"
+    assert Policy(Wall(mode=Mode.TRUSTED)).reply(
+        "kernel_info_reply", {"status": "error", "ename": "E"}
+    )

@@ -20,6 +20,7 @@ from sandbox_kernel.errors import (
 )
 from sandbox_kernel.manager.doorbell import call_once
 from sandbox_kernel.manager.manager import Manager
+from sandbox_kernel.wall.modes import Mode
 from sandbox_kernel.wire.operations import Empty, StartProcessRequest
 from tests.support.managed import plain_manager, plain_settings
 from tests.support.plain_engine import REFERENCE, PlainEngine, processes_of
@@ -330,6 +331,20 @@ def test_settings_hold_for_a_known_sandbox_and_choices_stay(manager, data_dir, t
     assert len(again.notices) == 1
     assert health(running).sleeps_in <= 50.0
     later.close()
+
+
+def test_the_output_policy_is_that_of_the_last_call(manager):
+    """It is the host's, so it changes while the sandbox runs, and is remembered."""
+    assert manager.ensure("a").spec.output_policy is Mode.DEFAULT
+
+    running = manager.ensure("a", changes={"output_policy": Mode.STRICT})
+
+    assert not running.started
+    assert running.notices == []
+    assert running.spec.output_policy is Mode.STRICT
+    assert manager.lookup("a").spec.output_policy is Mode.STRICT
+    manager.stop("a")
+    assert manager.ensure("a").spec.output_policy is Mode.STRICT
 
 
 def test_idle_rules_reach_a_running_sandbox(manager):

@@ -412,6 +412,7 @@ def test_host_cells_take_their_turn_or_answer_at_once(kernel: Kernel) -> None:
 
     assert running.reply is None, "the status came while the cell ran"
     assert "bubblewrap" in status.text
+    assert "outputs          default" in status.text
     running.wait()
     assert kernel.cell("1").content["execution_count"] == before + 2
     assert "%sandbox status" in kernel.cell("%sandbox help").text
