@@ -39,6 +39,9 @@ __all__ = ["HANDLERS", "SessionTerminalHandler", "TerminalHandler"]
 
 _READ_BYTES = 8 << 10
 
+_KNOWN = frozenset(("ack", "cols", "cursor", "rows", "session", "start", "token"))
+"""What the query of an address may have."""
+
 _SILENT = 1001
 """Close code for a browser that answers no ping; browsers come again after it."""
 
@@ -243,6 +246,7 @@ class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
         self.sandbox_id = args[0]
         try:
             self._is_acknowledged = self._flag("ack")
+            self._check_names()
             await self.join(*args, *self._size())
         except SandboxError as error:
             self._is_malformed = isinstance(error, ValidationFailedError)
@@ -263,6 +267,16 @@ class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
 
     def on_message(self, message: str | bytes) -> None:
         """Take nothing: messages that count go to the terminal, not here."""
+
+    def _check_names(self) -> None:
+        """Refuse what is not known: a name that is misspelt would be left unheeded in silence.
+
+        Names that begin with an underscore are those of others on the way, such as `_xsrf`.
+        """
+        for name in self.request.query_arguments:
+            if name not in _KNOWN and not name.startswith("_"):
+                known = ", ".join(sorted(_KNOWN))
+                raise ValidationFailedError(name[:80], f"is not known here; known are {known}")
 
     def _flag(self, name: str, default: str = "0") -> bool:
         value = self._given(name, default)

@@ -96,6 +96,8 @@ class FrameParser:
             size = int.from_bytes(rest[at + 2 : at + 2 + width], "big")
             if size < (126 if width == 2 else 1 << 16):
                 raise FrameError(_PROTOCOL_ERROR, "a length in more bytes than needed")
+            if size >> 63:
+                raise FrameError(_PROTOCOL_ERROR, "a length with its highest bit set")
         if opcode < _CONTROL and len(self._message) + size > self._max_message:
             raise FrameError(_TOO_BIG, "message too big")
         if not self._has(at, head + size):

@@ -430,14 +430,17 @@ class SandboxNotFoundError(SandboxError):
 
 
 class ContainerUnavailableError(SandboxError):
-    """The sandbox's runtime does not answer at its address."""
+    """The sandbox is stopped, or its runtime does not answer at its address."""
 
     code = "CONTAINER_UNAVAILABLE"
     http_status = 503
 
     def __init__(self, sandbox_id: str, reason: str) -> None:
+        has_stopped = reason == "it has stopped"
         super().__init__(
-            f"Sandbox {sandbox_id!r} does not answer: {reason}.",
+            f"Sandbox {sandbox_id!r} is stopped."
+            if has_stopped
+            else f"Sandbox {sandbox_id!r} does not answer: {reason}.",
             hint="The next operation starts it again; files in its workspace are kept.",
             context={"sandbox_id": sandbox_id, "reason": reason},
         )
@@ -1021,6 +1024,8 @@ class TerminalControlError(OperationError):
     def __init__(self, terminal_id: str, action: str, reason: str) -> None:
         super().__init__(
             f"Cannot {action} terminal {terminal_id[:80]!r}: {reason}.",
+            hint="If it has ended, create a new one with create_terminal(); its output can still"
+            " be read.",
             context={"terminal_id": terminal_id[:80], "action": action, "reason": reason},
         )
 

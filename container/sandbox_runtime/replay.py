@@ -297,7 +297,7 @@ class TerminalLog:
             most = LARGEST_SCREEN - (_MOST_LEFT if self._drawn < to else 0)
             last = (self._drawn, serialize(self._screen, most))
             # Many viewers may want one; made for each, it would be dear as well.
-            self._last_screen = last if len(last[1]) > _MOST_PENDING else None
+            self._last_screen = last
         drawn, screen = last
         return to, screen + self._kept.read(drawn, to)
 

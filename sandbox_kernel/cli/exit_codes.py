@@ -64,7 +64,7 @@ EXEC_CODES = {
 
 TERMINAL_CODES = {
     OK: "detached",
-    USAGE: "wrong arguments, or input or output is no terminal; nothing was done",
+    USAGE: "wrong arguments, no such folder, or input or output is no terminal; nothing was done",
     NO_SANDBOX: "the sandbox failed or has stopped, or there is no such terminal",
     NOT_EXECUTABLE: EXEC_CODES[NOT_EXECUTABLE],
     NO_PROGRAM: EXEC_CODES[NO_PROGRAM],

@@ -38,6 +38,7 @@ from sandbox_kernel.errors import (
     CommandPermissionDeniedError,
     ContainerUnavailableError,
     InvalidTerminalCursorError,
+    InvalidTerminalCwdError,
     SandboxConfigurationError,
     SandboxError,
     StaleTerminalHandleError,
@@ -75,6 +76,9 @@ def terminal(arguments: Namespace) -> int:
         return _report(error, arguments, NOT_EXECUTABLE)
     except (SandboxConfigurationError, ValidationFailedError) as error:
         return _report(error, arguments, USAGE)
+    except InvalidTerminalCwdError as error:
+        error.hint = "Make the folder in the sandbox first, or leave --cwd out."
+        return _report(error, arguments, USAGE)
     except (TerminalNotFoundError, StaleTerminalHandleError) as error:
         # Its own advice is for Python.
         error.hint = (
@@ -95,6 +99,11 @@ def _report(error: SandboxError, arguments: Namespace, code: int) -> int:
 
 
 def _checked(arguments: Namespace) -> DetachKeys:
+    if arguments.json:
+        raise SandboxConfigurationError(
+            "--json is for --list: an attached terminal shows what its program writes.",
+            hint="Add --list, or leave out --json.",
+        )
     if arguments.terminal is not None and (arguments.argv or arguments.session is not None):
         raise SandboxConfigurationError(
             "--terminal names a terminal that is there; a session or a program makes one.",

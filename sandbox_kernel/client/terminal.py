@@ -16,6 +16,7 @@ from sandbox_kernel.errors import (
     SandboxError,
     TerminalNotFoundError,
     TerminalWaitTimeoutError,
+    ValidationFailedError,
 )
 from sandbox_kernel.wire.operations import (
     ConnectTerminalRequest,
@@ -383,8 +384,12 @@ class Terminal:
         ------
         TerminalControlError
             It has ended, or what was typed was discarded.
+        ValidationFailedError
+            `data` is neither bytes nor text.
         """
-        rest = memoryview(data.encode() if isinstance(data, str) else data)
+        if not isinstance(data, str | bytes | bytearray | memoryview):
+            raise ValidationFailedError("data", "must be bytes or text")
+        rest = memoryview(data.encode() if isinstance(data, str) else data).cast("B")
         while rest:
             request = WriteTerminalRequest(terminal_id=self.id, data=bytes(rest[:_WRITE_BYTES]))
             await self._door.call("terminal.write", request, self._info)

@@ -194,6 +194,9 @@ async def test_terminate_ends_all_of_it(sandbox):
         with pytest.raises(TerminalControlError) as caught:
             await refused
         assert (caught.value.code, caught.value.http_status) == ("TERMINAL_CONTROL_ERROR", 500)
+        assert "create_terminal" in caught.value.hint
+    with pytest.raises(ValidationFailedError, match="must be bytes or text"):
+        await terminal.write(5)
 
 
 async def test_what_cannot_be_started_leaves_nothing(sandbox, tmp_path):

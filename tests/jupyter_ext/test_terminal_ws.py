@@ -238,11 +238,14 @@ BAD_SIZES = [
     {"rows": 24},
     {"cols": 80},
     {"ack": "yes"},
+    {"columns": 80},
 ]
 
 
 @pytest.mark.parametrize("query", BAD_SIZES, ids=str)
-def test_a_bad_size_in_the_address_is_an_error(open_socket, create, session, server, query):
+def test_a_bad_value_or_name_in_the_address_is_an_error(
+    open_socket, create, session, server, query
+):
     """On both routes, and no shell is made for it."""
     tid = create()
     for each in (open_socket(tid, **query), open_socket(session=session, **query)):
