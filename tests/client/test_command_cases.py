@@ -30,8 +30,9 @@ ODD_VALUES = [
 SHOW_V = 'printf %s "$V"'
 
 
-@pytest.fixture
-def manager(data_dir):
+@pytest.fixture(scope="module")
+def manager(tmp_path_factory):
+    data_dir = tmp_path_factory.mktemp("data") / "sandbox"
     made = Manager(Settings(data_dir=data_dir, engine="bubblewrap"))
     yield made
     for info in made.list():
@@ -41,8 +42,12 @@ def manager(data_dir):
 
 @pytest.fixture
 async def sandbox(manager):
+    """The sandbox of all tests, in which nothing runs and no session is."""
     async with get_sandbox("demo", manager=manager) as made:
         yield made
+        for session in await made.list_sessions():
+            await session.delete()
+        await made.kill_all_processes(grace=0)
 
 
 async def running(sandbox, word):

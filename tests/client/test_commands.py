@@ -24,6 +24,7 @@ from sandbox_kernel.errors import (
     SessionNotFoundError,
     SessionTerminatedError,
 )
+from tests.support.managed import plain_manager
 
 
 async def until(condition):
@@ -42,10 +43,20 @@ async def has_command(sandbox, status):
     return any(each.status == status and each.session == "default" for each in every)
 
 
+@pytest.fixture(scope="module")
+def manager(tmp_path_factory):
+    with plain_manager(tmp_path_factory.mktemp("data") / "sandbox") as made:
+        yield made
+
+
 @pytest.fixture
 async def sandbox(manager):
+    """The sandbox of all tests, in which nothing runs and no session is."""
     async with get_sandbox("demo", manager=manager) as made:
         yield made
+        for session in await made.list_sessions():
+            await session.delete()
+        await made.kill_all_processes(grace=0)
 
 
 async def test_texts_share_a_shell_and_lists_do_not(sandbox):
@@ -297,6 +308,8 @@ async def test_variables_are_set_together_or_not_at_all(sandbox):
     assert (await sandbox.exec(["printenv", "C"])).stdout == b"everywhere\n"
     await session.set_env({"A": None})
     assert (await session.exec("echo ${A-unset}")).stdout == b"unset\n"
+    # They end with the container only.
+    await sandbox.stop(grace=0)
 
 
 async def test_terminals_and_processes_take_folder_and_environment_of_a_session(sandbox):
