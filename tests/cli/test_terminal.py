@@ -143,7 +143,7 @@ def test_detached_and_back_with_the_same_screen(person, sandbox):
     ada.type("seq 5; vim -u NONE -N /workspace/poem\r")
     ada.wait_for("poem.*New")
     ada.type("itwo\x1b:f\r")
-    ada.wait_for("poem.*Modified.*%--$")  # to its end, which may come later
+    ada.wait_for("poem.*Modified.*col 3$")  # to its end, which may come later
     before = ada.lines
     ada.type(DETACH)
     assert ada.end() == 0
