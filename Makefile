@@ -24,7 +24,7 @@ JS_BUILT := js/node_modules/.built
 # Folders too, so that a file that went away counts as a change.
 JS_SOURCES := $(shell find js/packages/*/src js/packages/*/build.mjs js/packages/*/tsconfig*.json 2>/dev/null)
 
-.PHONY: help run test lint format types docs bench js bundle constraints clean have-node
+.PHONY: help run test lint format types docs capabilities bench js bundle constraints clean have-node
 .DEFAULT_GOAL := help
 
 help:
@@ -76,10 +76,14 @@ js: $(JS_BUILT)
 # What runs in a notebook's page is kept built in the repository, so that neither make run nor an
 # installation needs node.  A test compares it with its sources.
 bundle: $(JS_INSTALLED)
-	cd js && npm run bundle --silent -w packages/widget
+	cd js && npm run bundle --silent -w packages/widget -w packages/labextension
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/docs $(PYTEST_ARGS)
+
+# The page of what works on which engine over which transport; needs bubblewrap and a Docker daemon.
+capabilities: $(VENV)/.dev
+	WRITE_CAPABILITIES=1 $(BIN)/python -m pytest tests/contract/test_matrix.py $(PYTEST_ARGS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python tests/benchmarks/kernel.py

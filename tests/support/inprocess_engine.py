@@ -12,8 +12,9 @@ import sys
 import time
 
 from sandbox_kernel.engines.alive import is_locked
-from sandbox_kernel.engines.base import Instance, Launch, Probe, StateLayout
-from sandbox_kernel.errors import EngineStartError
+from sandbox_kernel.engines.base import Instance, Launch, Probe, Reached, StateLayout
+from sandbox_kernel.engines.limits import unmet
+from sandbox_kernel.errors import EngineStartError, LimitNotEnforceableError
 from sandbox_kernel.transports.local_doors import close_door, open_door
 from sandbox_runtime.config import Config
 from sandbox_runtime.in_thread import RuntimeThread
@@ -55,6 +56,10 @@ class InProcessEngine:
 
     def start(self, launch: Launch) -> Instance:
         layout, spec = launch.layout, launch.spec
+        limits = dict.fromkeys(("memory_bytes", "cpus", "processes", "file_bytes"), Reached.ABSENT)
+        limit = unmet(spec.limits, limits)
+        if limit is not None and not spec.accept_weaker_limits:
+            raise LimitNotEnforceableError(limit, self.name, "absent", "nothing is isolated")
         for folder in (layout.run, layout.workspace, layout.home, layout.spool):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = take_lock(layout)
@@ -91,7 +96,7 @@ class InProcessEngine:
             socket=open_door(launch.lifetime, runtime.take),
             data={"lifetime": launch.lifetime},
             isolation={"everything": "off"},
-            limits={},
+            limits={name: how.value for name, how in limits.items()},
             notices=[_NOTICE],
         )
 
