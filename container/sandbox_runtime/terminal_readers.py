@@ -44,15 +44,49 @@ if TYPE_CHECKING:
     from sandbox_runtime.replay import TerminalLog
     from sandbox_runtime.terminals import Terminal
 
-__all__ = ["MOST_INPUT", "OutputStream", "Viewer"]
+__all__ = ["MOST_INPUT", "MOST_INPUT_OF_ALL", "InputShare", "OutputStream", "Viewer"]
 
 MOST_INPUT = 256 << 10
-"""Bytes of one viewer's input that may wait for the program; then the viewer is not read."""
+"""What may wait of one viewer's input for its program, however much waits of others'."""
+
+MOST_INPUT_OF_ALL = 32 << 20
+"""What may wait of all viewers' input; then those that have more than their share are not read.
+
+As long as a viewer is read, a Ctrl-C behind a paste that nobody takes is seen, and acts at once.
+"""
+
+_ENTRY = 256
+"""What a piece of input costs beside its bytes, roughly."""
 
 SCREEN_PAUSE = 0.1
 """Seconds between two screens for one viewer: each costs the sandbox some milliseconds."""
 
 _CHUNK = 64 << 10
+
+
+class InputShare:
+    """What waits of the input of all viewers in a sandbox, and who is not read because of it."""
+
+    def __init__(self) -> None:
+        self.choked: list[Viewer] = []
+        self._waiting = 0
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether those that have more than their own share are not read."""
+        return self._waiting > MOST_INPUT_OF_ALL
+
+    def take(self, size: int) -> None:
+        """Note that more waits."""
+        self._waiting += size
+
+    def give(self, size: int) -> None:
+        """Note that less waits, and let those go on who waited for that."""
+        was_used_up = self.is_used_up
+        self._waiting -= size
+        if was_used_up and not self.is_used_up:
+            for each in list(self.choked):
+                each.check_choked()
 
 
 class Viewer:
@@ -245,30 +279,39 @@ class Viewer:
         terminal.check_pace()
 
     def _type(self, data: bytes) -> None:
-        size = len(data)
+        size = len(data) + _ENTRY
+        terminal = self._terminal
+        share = terminal.table.input_share
 
         def done(_written: bool) -> None:  # noqa: FBT001
             self._input_waiting -= size
+            share.give(size)
             if self.flow.is_choked:
-                self._check_choked()
-                self._connection.recheck()
+                self.check_choked()
 
-        terminal = self._terminal
         terminal.apply_size(terminal.sizes.claim(self))
         self._input_waiting += size
+        share.take(size)
         terminal.type(data, self, done)
         if self._input_waiting:
-            self._check_choked()
+            self.check_choked()
 
-    def _check_choked(self) -> None:
-        choked = self._input_waiting > MOST_INPUT
+    def check_choked(self) -> None:
+        """Be read, or not, as what waits demands."""
+        choked = self.channel_choked()
         if choked != self.flow.is_choked:
             self.flow.is_choked = choked
+            share = self._terminal.table.input_share
+            if choked:
+                share.choked.append(self)
+            else:
+                share.choked.remove(self)
+                self._connection.recheck()
             self._terminal.check_pace()
 
     def channel_choked(self) -> bool:
         """Whether too much of the viewer's input waits for the program."""
-        return self._input_waiting > MOST_INPUT
+        return self._input_waiting > MOST_INPUT and self._terminal.table.input_share.is_used_up
 
     def channel_writable(self) -> None:
         """Go on sending; the socket has taken something."""
@@ -279,6 +322,9 @@ class Viewer:
 
     def channel_lost(self) -> None:
         """Leave the terminal to the others."""
+        if self.flow.is_choked:
+            self.flow.is_choked = False
+            self._terminal.table.input_share.choked.remove(self)
         self._terminal.viewer_left(self)
 
 

@@ -6,8 +6,8 @@ background write later is read and thrown away, so that they do not die of it; i
 terminal any more.
 
 Overflow rules: output goes into a log that forgets the oldest; `viewers.py` says when a program
-waits for its viewers.  Input waits in one queue in the order it came, bounded for each viewer
-(`terminal_readers.MOST_INPUT`) and for calls (`MOST_WRITE`).
+waits for its viewers.  Input waits in one queue in the order it came, bounded for all viewers
+(`terminal_readers.MOST_INPUT_OF_ALL`) and for calls (`MOST_WRITE`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from sandbox_runtime.spawn import check_folder, overlay, program_name, shown, sp
 from sandbox_runtime.terminal_cuts import Cutter
 from sandbox_runtime.terminal_members import VARIABLE, Ending, find_members
 from sandbox_runtime.terminal_questions import Questions
-from sandbox_runtime.terminal_readers import OutputStream, Viewer
+from sandbox_runtime.terminal_readers import InputShare, OutputStream, Viewer
 from sandbox_runtime.viewers import WINDOW, Flow, Sizes, may_read, next_stall
 
 TYPE_CHECKING = False
@@ -676,6 +676,7 @@ class Terminals:
         self._table: dict[str, Terminal] = {}
         self._foreground_timer: Timer | None = None
         self._behind: deque[Terminal] = deque()
+        self.input_share = InputShare()
 
     def __len__(self) -> int:
         return sum(not each.finished or each.is_ending for each in self._table.values())
