@@ -14,6 +14,7 @@ hi
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import (
     AsyncGenerator,
     Callable,
@@ -53,6 +54,7 @@ from sandbox_kernel.sync_files import BlockingFiles
 from sandbox_kernel.sync_ports import BlockingPorts, PortForward
 
 if TYPE_CHECKING:
+    from sandbox_kernel.client.command_operations import CommandOperations
     from sandbox_kernel.client.ports import PortReady
     from sandbox_kernel.widget.terminal_widget import TerminalWidget
     from sandbox_kernel.wire.operations import Health
@@ -324,12 +326,7 @@ class Terminal:
         self, *, since: str | None = None, replay: bool = True, follow: bool = False
     ) -> Iterator[TerminalOutput | TerminalEnd | TerminalTruncated]:
         """Iterate over what came to the terminal; see `sandbox_kernel.Terminal.output`."""
-        events = self._terminal.output(since=since, replay=replay, follow=follow)
-        try:
-            while (event := _thread.run(_next(events.__anext__))) is not None:
-                yield event
-        finally:
-            _thread.run(events.aclose())
+        return _iterate(self._terminal.output(since=since, replay=replay, follow=follow))
 
     def wait_for_exit(self, *, timeout: float | None = None) -> TerminalExit:
         """Wait until the terminal has ended; see `sandbox_kernel.Terminal.wait_for_exit`."""
@@ -355,14 +352,94 @@ class _InLoop:
         return _thread.run(work)
 
     def _each(self, events: AsyncGenerator[T, None]) -> Iterator[T]:
-        try:
-            while (event := _thread.run(_next(events.__anext__))) is not None:
-                yield event
-        finally:
-            _thread.run(events.aclose())
+        return _iterate(events)
 
 
-class Session(_InLoop, BlockingFiles):
+class _BlockingCommands(ABC):
+    """Commands of a sandbox or session."""
+
+    @property
+    @abstractmethod
+    def _runs(self) -> CommandOperations:
+        """What runs them in the loop."""
+
+    def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,
+        stdin: CommandInput | None = None,
+        merge_stderr: bool = False,
+        max_output: int = _MAX_OUTPUT,
+        on_output: Callable[[str, bytes], object] | None = None,
+    ) -> ExecResult:
+        """Run a command to its end; see `sandbox_kernel.Sandbox.exec`.
+
+        `on_output` is called in another thread.
+        """
+        return _thread.run(
+            self._runs.exec(
+                command,
+                cwd=cwd,
+                env=env,
+                timeout=timeout,
+                stdin=stdin,
+                merge_stderr=merge_stderr,
+                max_output=max_output,
+                on_output=on_output,
+            )
+        )
+
+    def exec_stream(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,
+        stdin: bytes | str | None = None,
+        merge_stderr: bool = False,
+    ) -> Iterator[ProcessOutput | ProcessExit]:
+        """Run a command and iterate over what it writes; see `sandbox_kernel.Sandbox.exec_stream`.
+
+        Leaving the loop early ends the command.
+        """
+        return _iterate(
+            self._runs.exec_stream(
+                command, cwd=cwd, env=env, timeout=timeout, stdin=stdin, merge_stderr=merge_stderr
+            )
+        )
+
+    def start_process(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,
+        stdin: bool = False,
+        merge_stderr: bool = False,
+        process_id: str | None = None,
+    ) -> Process:
+        """Start a command that goes on by itself; see `sandbox_kernel.Sandbox.start_process`."""
+        return Process(
+            _thread.run(
+                self._runs.start_process(
+                    command,
+                    cwd=cwd,
+                    env=env,
+                    timeout=timeout,
+                    stdin=stdin,
+                    merge_stderr=merge_stderr,
+                    process_id=process_id,
+                )
+            )
+        )
+
+
+class Session(_InLoop, _BlockingCommands, BlockingFiles):
     """A handle on one session; see `sandbox_kernel.Session`."""
 
     def __init__(self, session: AsyncSession) -> None:
@@ -370,6 +447,10 @@ class Session(_InLoop, BlockingFiles):
 
     @property
     def _files(self) -> AsyncSession:
+        return self._session
+
+    @property
+    def _runs(self) -> AsyncSession:
         return self._session
 
     def __repr__(self) -> str:
@@ -410,81 +491,6 @@ class Session(_InLoop, BlockingFiles):
         _thread.run(self._session.refresh())
         return self
 
-    def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str | None] | None = None,
-        timeout: float | None = None,
-        stdin: CommandInput | None = None,
-        merge_stderr: bool = False,
-        max_output: int = _MAX_OUTPUT,
-        on_output: Callable[[str, bytes], object] | None = None,
-    ) -> ExecResult:
-        """Run a command to its end; see `sandbox_kernel.Session.exec`.
-
-        `on_output` is called in another thread.
-        """
-        return _thread.run(
-            self._session.exec(
-                command,
-                cwd=cwd,
-                env=env,
-                timeout=timeout,
-                stdin=stdin,
-                merge_stderr=merge_stderr,
-                max_output=max_output,
-                on_output=on_output,
-            )
-        )
-
-    def exec_stream(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str | None] | None = None,
-        timeout: float | None = None,
-        stdin: bytes | str | None = None,
-        merge_stderr: bool = False,
-    ) -> Iterator[ProcessOutput | ProcessExit]:
-        """Run a command and iterate over what it writes; see `sandbox_kernel.Session.exec_stream`.
-
-        Leaving the loop early ends the command.
-        """
-        return _iterate(
-            self._session.exec_stream(
-                command, cwd=cwd, env=env, timeout=timeout, stdin=stdin, merge_stderr=merge_stderr
-            )
-        )
-
-    def start_process(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str | None] | None = None,
-        timeout: float | None = None,
-        stdin: bool = False,
-        merge_stderr: bool = False,
-        process_id: str | None = None,
-    ) -> Process:
-        """Start a command that goes on by itself; see `sandbox_kernel.Session.start_process`."""
-        return Process(
-            _thread.run(
-                self._session.start_process(
-                    command,
-                    cwd=cwd,
-                    env=env,
-                    timeout=timeout,
-                    stdin=stdin,
-                    merge_stderr=merge_stderr,
-                    process_id=process_id,
-                )
-            )
-        )
-
     def create_terminal(
         self,
         argv: Sequence[str] | None = None,
@@ -520,7 +526,7 @@ class Session(_InLoop, BlockingFiles):
         _thread.run(self._session.delete())
 
 
-class Sandbox(_InLoop, BlockingFiles, BlockingPorts):
+class Sandbox(_InLoop, _BlockingCommands, BlockingFiles, BlockingPorts):
     """One sandbox; see `sandbox_kernel.Sandbox`."""
 
     def __init__(self, sandbox: AsyncSandbox) -> None:
@@ -531,6 +537,10 @@ class Sandbox(_InLoop, BlockingFiles, BlockingPorts):
 
     @property
     def _files(self) -> AsyncSandbox:
+        return self._sandbox
+
+    @property
+    def _runs(self) -> AsyncSandbox:
         return self._sandbox
 
     @property
@@ -566,81 +576,6 @@ class Sandbox(_InLoop, BlockingFiles, BlockingPorts):
     def destroy(self) -> None:
         """End it and remove its files; the id is free for a new one.  A second time is fine."""
         _thread.run(self._sandbox.destroy())
-
-    def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str | None] | None = None,
-        timeout: float | None = None,
-        stdin: CommandInput | None = None,
-        merge_stderr: bool = False,
-        max_output: int = _MAX_OUTPUT,
-        on_output: Callable[[str, bytes], object] | None = None,
-    ) -> ExecResult:
-        """Run a command to its end; see `sandbox_kernel.Sandbox.exec`.
-
-        `on_output` is called in another thread.
-        """
-        return _thread.run(
-            self._sandbox.exec(
-                command,
-                cwd=cwd,
-                env=env,
-                timeout=timeout,
-                stdin=stdin,
-                merge_stderr=merge_stderr,
-                max_output=max_output,
-                on_output=on_output,
-            )
-        )
-
-    def exec_stream(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str | None] | None = None,
-        timeout: float | None = None,
-        stdin: bytes | str | None = None,
-        merge_stderr: bool = False,
-    ) -> Iterator[ProcessOutput | ProcessExit]:
-        """Run a command and iterate over what it writes; see `sandbox_kernel.Sandbox.exec_stream`.
-
-        Leaving the loop early ends the command.
-        """
-        return _iterate(
-            self._sandbox.exec_stream(
-                command, cwd=cwd, env=env, timeout=timeout, stdin=stdin, merge_stderr=merge_stderr
-            )
-        )
-
-    def start_process(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str | None] | None = None,
-        timeout: float | None = None,
-        stdin: bool = False,
-        merge_stderr: bool = False,
-        process_id: str | None = None,
-    ) -> Process:
-        """Start a command that goes on by itself; see `sandbox_kernel.Sandbox.start_process`."""
-        return Process(
-            _thread.run(
-                self._sandbox.start_process(
-                    command,
-                    cwd=cwd,
-                    env=env,
-                    timeout=timeout,
-                    stdin=stdin,
-                    merge_stderr=merge_stderr,
-                    process_id=process_id,
-                )
-            )
-        )
 
     def get_process(self, process_id: str) -> Process | None:
         """Return a handle on a process, or None.  Starts nothing."""

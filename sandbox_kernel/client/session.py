@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from sandbox_kernel.client.commands import MAX_OUTPUT, CommandInput, Commands
+from sandbox_kernel.client.command_operations import CommandOperations
+from sandbox_kernel.client.commands import Commands
 from sandbox_kernel.client.git import GitOperations
 from sandbox_kernel.errors import (
     SessionNotFoundError,
@@ -16,7 +17,7 @@ from sandbox_kernel.errors import (
 from sandbox_kernel.wire.session_operations import SessionInfo, SessionRequest, SetEnvRequest
 
 if TYPE_CHECKING:
-    from sandbox_kernel.client.process import ExecResult, Process, ProcessExit, ProcessOutput
+    from sandbox_kernel.client.process import Process
     from sandbox_kernel.client.sandbox import Sandbox
     from sandbox_kernel.client.terminal import Terminal
     from sandbox_kernel.client.terminal_socket import Socket, WebSocketHandler
@@ -29,7 +30,6 @@ __all__ = ["Session"]
 
 T = TypeVar("T")
 
-_MAX_OUTPUT = MAX_OUTPUT
 _TERMINAL_BUFFER = 1 << 20
 
 
@@ -68,11 +68,14 @@ class _Container:
         return self._sandbox._process(info)  # noqa: SLF001  likewise
 
 
-class Session(GitOperations):
+class Session(CommandOperations, GitOperations):
     """A handle on one session; made by `Sandbox.create_session` and its like.
 
     The session lives as long as the sandbox's container.  Once that has ended, its commands raise
     `SessionNotFoundError`, also when the next container has a session of the same name.
+
+    Texts run in its own shell; lists of words in the folder and environment that this has after its
+    last command, without waiting for one that runs; processes of `start_process` outlive it.
 
     Its operations on files are the sandbox's; a relative path begins where the session's shell is
     at that moment, after its last command.
@@ -82,7 +85,7 @@ class Session(GitOperations):
         self._sandbox = sandbox
         self._info = info
         self._container = _Container(sandbox, info)
-        self._commands = Commands(
+        self._own_commands = Commands(
             self._container,
             session=info.session_id,
             is_whole=True,
@@ -91,6 +94,10 @@ class Session(GitOperations):
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.status}>"
+
+    @property
+    def _commands(self) -> Commands:
+        return self._own_commands
 
     @property
     def id(self) -> str:
@@ -140,74 +147,6 @@ class Session(GitOperations):
             raise SessionNotFoundError(self.id)
         self._info = found
         return self
-
-    async def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str | None] | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109  travels to the runtime
-        stdin: CommandInput | None = None,
-        merge_stderr: bool = False,
-        max_output: int = _MAX_OUTPUT,
-        on_output: Callable[[str, bytes], object] | None = None,
-    ) -> ExecResult:
-        """Run a command to its end, a text in this session's shell; see `Sandbox.exec`.
-
-        A list of words runs without a shell in the session's folder and environment, as they are
-        after its last command, and waits for none that runs.
-        """
-        return await self._commands.run(
-            command,
-            cwd=cwd,
-            env=env,
-            timeout=timeout,
-            stdin=stdin,
-            merge_stderr=merge_stderr,
-            max_output=max_output,
-            on_output=on_output,
-        )
-
-    def exec_stream(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str | None] | None = None,
-        timeout: float | None = None,
-        stdin: bytes | str | None = None,
-        merge_stderr: bool = False,
-    ) -> AsyncGenerator[ProcessOutput | ProcessExit, None]:
-        """Run a command and iterate over what it writes; see `Sandbox.exec_stream`."""
-        return self._commands.events(
-            command, cwd=cwd, env=env, timeout=timeout, stdin=stdin, merge_stderr=merge_stderr
-        )
-
-    async def start_process(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str | None] | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109  travels to the runtime
-        stdin: bool = False,
-        merge_stderr: bool = False,
-        process_id: str | None = None,
-    ) -> Process:
-        """Start a command that goes on by itself, in this session's folder and environment.
-
-        It holds up no command of the session, and outlives it; see `Sandbox.start_process`.
-        """
-        return await self._commands.start(
-            command,
-            cwd=cwd,
-            env=env,
-            timeout=timeout,
-            stdin=stdin,
-            merge_stderr=merge_stderr,
-            process_id=process_id,
-        )
 
     async def create_terminal(
         self,

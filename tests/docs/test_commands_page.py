@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sandbox_kernel import Process, Session, errors
 from sandbox_kernel.client import sandbox as client
+from sandbox_kernel.client.command_operations import CommandOperations
 from sandbox_kernel.manager.manager import Manager
 from tests.docs.test_python_page import run
 from tests.support.jupyter_home import JupyterHome
@@ -37,7 +38,8 @@ def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch):
 
 def test_each_method_of_a_session_is_named():
     """And each of a process that the page on Python does not show."""
-    for name, member in vars(Session).items():
+    members = {**vars(CommandOperations), **vars(Session)}
+    for name, member in members.items():
         if not name.startswith("_") and (
             inspect.isfunction(member) or isinstance(member, property)
         ):
