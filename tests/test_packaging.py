@@ -48,6 +48,16 @@ def test_jupyter_finds_kernel_and_extension(wheel):
     for name in ("kernel.json", "logo-32x32.png", "logo-64x64.png", "logo-svg.svg"):
         assert f"share/jupyter/kernels/sandbox-python/{name}" in names
     assert "etc/jupyter/jupyter_server_config.d/jupyter_ext.json" in names
+    labextension = _TOP / "data" / "labextensions"
+    for path in labextension.rglob("*.*"):
+        assert f"share/jupyter/labextensions/{path.relative_to(labextension)}" in names
+
+
+def test_settings_of_a_locked_server_are_there(wheel):
+    """JupyterLab reads them from the package."""
+    names = set(wheel.namelist())
+    for name in ("default_setting_overrides", "page_config"):
+        assert f"jupyter_ext/locked/labconfig/{name}.json" in names
 
 
 def test_the_terminals_bundle_needs_no_node(wheel, tmp_path):

@@ -1,0 +1,62 @@
+/**
+ * Listens to frames, and is found by JupyterLab as an extension that was built before.
+ */
+
+import { askedHeight, FrameHeight } from "./heights.js";
+
+const FRAMES = "iframe.jupyter-sandbox-frame";
+const NAME = "@jupyter-sandbox/labextension";
+
+/** Give the page's frames the heights that they ask for. */
+function listen(page: Window): void {
+  const heights = new WeakMap<HTMLIFrameElement, FrameHeight>();
+  page.addEventListener("message", ({ source, data }) => {
+    const asked = askedHeight(data);
+    if (asked === undefined || source === null) {
+      return;
+    }
+    for (const frame of page.document.querySelectorAll<HTMLIFrameElement>(FRAMES)) {
+      // Its own window and no other says how high a frame is.
+      if (frame.contentWindow !== source || !isWalledOff(frame)) {
+        continue;
+      }
+      const height = heights.get(frame) ?? new FrameHeight();
+      heights.set(frame, height);
+      const next = height.next(asked, frame.style.height);
+      if (next !== undefined) {
+        frame.style.height = next;
+      }
+    }
+  });
+}
+
+/** Whether it is a frame as the output wall makes them. */
+function isWalledOff(frame: HTMLIFrameElement): boolean {
+  return frame.sandbox.length === 1 && frame.sandbox.contains("allow-scripts");
+}
+
+const plugin = {
+  id: `${NAME}:frames`,
+  description: "Gives framed outputs of sandboxes the height of what they show.",
+  autoStart: true,
+  activate: () => listen(window),
+};
+
+// What JupyterLab expects of a script that brings an extension: a container of modules, as module
+// federation has them.  Nothing is shared with the page, so that there is nothing to begin with.
+interface Container {
+  init(): void;
+  get(name: string): Promise<() => { __esModule: true; default: typeof plugin }>;
+}
+const page = window as Window & { _JUPYTERLAB?: Record<string, Container> };
+page._JUPYTERLAB ??= {};
+page._JUPYTERLAB[NAME] = {
+  init: () => {},
+  get: async (name) => {
+    if (name !== "./extension") {
+      throw new Error(`${NAME} has no ${name}`);
+    }
+    // Without the mark of a module, the page takes the whole for a plugin.
+    return () => ({ __esModule: true, default: plugin });
+  },
+};

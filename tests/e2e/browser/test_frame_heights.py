@@ -1,0 +1,82 @@
+"""Framed outputs get the height of what they show, and not more than is good for the page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.e2e.browser.conftest import PAGE_CONFIG, Lab
+from tests.support.jupyter_home import JupyterHome
+from tests.support.ws_connection import JupyterServer
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+_DATA = Path(__file__).parents[3] / "data"
+_SHOW = "from IPython.display import HTML, display\ndisplay(HTML({!r}))"
+_HIGH = '<div style="height: 700px">high</div><script>1</script>'
+# Whatever room it gets, it wants more.
+_GREEDY = (
+    '<div id="d">greedy</div><script>'
+    "addEventListener('resize', () => { d.style.height = innerHeight + 50 + 'px'; });"
+    "d.style.height = '500px'</script>"
+)
+# Speaks for another frame, and of what is no number; from the frame around it, too.
+_LYING = (
+    '<div style="height: 300px">lying</div><script>for (const to of [parent, parent.parent, top])'
+    " for (const height of [9999, '50px; position: fixed', NaN])"
+    " to.postMessage({type: 'jupyter-sandbox:frame-height', height}, '*')</script>"
+)
+
+
+@pytest.fixture(scope="module")
+def server(new_home: Callable[[], JupyterHome]) -> Iterator[JupyterServer]:
+    home = new_home()
+    folder = home.root / "cfg" / "labconfig"
+    folder.mkdir()
+    (folder / "page_config.json").write_text(json.dumps(PAGE_CONFIG))
+    with JupyterServer(
+        home,
+        app="jupyterlab",
+        JUPYTERLAB_SETTINGS_DIR=str(home.root / "settings"),
+        JUPYTERLAB_WORKSPACES_DIR=str(home.root / "workspaces"),
+        # The extension of these sources, also where another one is installed.
+        JUPYTER_PATH=str(_DATA),
+    ) as server:
+        yield server
+
+
+def test_frames_are_as_high_as_what_they_show(
+    chromium: Browser, server: JupyterServer, shots: Path
+) -> None:
+    """Within bounds, each by its own word; one that grows with its room stops."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 860})
+    page = context.new_page()
+    page.set_default_timeout(30_000)
+    lab = Lab(page, server, shots)
+    lab.write("heights.ipynb", *(_SHOW.format(text) for text in (_HIGH, _GREEDY, _LYING)))
+    lab.open("heights.ipynb")
+    for number in range(3):
+        lab.run_cell(number)
+    high, greedy, lying = (lab.output(number).locator("iframe").first for number in range(3))
+
+    expect(high).to_have_css("height", "700px")
+    expect(lying).to_have_css("height", "300px")
+    height = page.wait_for_function(
+        """() => {
+          const frame = document.querySelectorAll('iframe.jupyter-sandbox-frame')[1];
+          const now = frame.offsetHeight, same = window.__last === now;
+          window.__count = same ? (window.__count ?? 0) + 1 : 0;
+          window.__last = now;
+          return window.__count > 60 && now;
+        }"""
+    ).json_value()
+    assert 450 < height < 900
+    expect(greedy).to_be_visible()
+    lab.shot("frame-heights")
+    context.close()
+    for session in server.get("/api/sessions"):
+        server.call("DELETE", f"/api/sessions/{session['id']}")
