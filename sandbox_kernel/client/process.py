@@ -46,8 +46,25 @@ _WRITE_BYTES = 1 << 20
 """Input is sent in pieces of this size, so that a slow reader holds up little."""
 
 
+class _Written:
+    """The bytes of both streams as text, too."""
+
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def stdout_text(self) -> str:
+        """`stdout` as UTF-8 text; what is no UTF-8 becomes U+FFFD."""
+        return self.stdout.decode(errors="replace")
+
+    @property
+    def stderr_text(self) -> str:
+        """`stderr` as UTF-8 text; what is no UTF-8 becomes U+FFFD."""
+        return self.stderr.decode(errors="replace")
+
+
 @dataclass(frozen=True, kw_only=True)
-class ExecResult:
+class ExecResult(_Written):
     """How a command ended and what it wrote, as bytes.
 
     A code other than 0 is no error of `Sandbox.exec`; look at `success` or `exit_code`.
@@ -82,16 +99,6 @@ class ExecResult:
     def timed_out(self) -> bool:
         """Whether a time limit ended it."""
         return self.reason == "timeout"
-
-    @property
-    def stdout_text(self) -> str:
-        """`stdout` as UTF-8 text; what is no UTF-8 becomes U+FFFD."""
-        return self.stdout.decode(errors="replace")
-
-    @property
-    def stderr_text(self) -> str:
-        """`stderr` as UTF-8 text; what is no UTF-8 becomes U+FFFD."""
-        return self.stderr.decode(errors="replace")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +152,7 @@ class ProcessExit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessLogs:
+class ProcessLogs(_Written):
     """What a process has written so far, as bytes."""
 
     stdout: bytes = field(repr=False)
@@ -154,16 +161,6 @@ class ProcessLogs:
     """Pass it as `since` to `Process.output` to go on; None if nothing was written."""
     truncated: bool = False
     """Whether more was written than `max_output`; the rest is not here."""
-
-    @property
-    def stdout_text(self) -> str:
-        """`stdout` as UTF-8 text; what is no UTF-8 becomes U+FFFD."""
-        return self.stdout.decode(errors="replace")
-
-    @property
-    def stderr_text(self) -> str:
-        """`stderr` as UTF-8 text; what is no UTF-8 becomes U+FFFD."""
-        return self.stderr.decode(errors="replace")
 
 
 @dataclass(frozen=True, kw_only=True)
