@@ -152,7 +152,7 @@ def test_preview_announces_and_resumes_without_gap(open_socket, create):
     start = first.cursor
     first.type("\r")
     first.read_until(b"\r\n")
-    whole, cursor = first.data, first.cursor
+    whole, cursor = bytes(first.data), first.cursor
     first.abort()
     for _ in range(10):
         each = open_socket(tid, cursor=cursor)

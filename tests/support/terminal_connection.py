@@ -53,8 +53,11 @@ class TerminalConnection:
         self.acknowledges = acknowledges
         self.messages: list[Any] = []
         """Everything received: decoded JSON, and bytes."""
-        self.data = b""
+        self.data = (
+            bytearray()
+        )  # bytes would be copied with each message, of which a flood has many
         """All binary messages joined."""
+        self._read = 0
         self.close_code: int | None = None
         self.close_reason = ""
         self._stack = contextlib.ExitStack()
@@ -118,10 +121,18 @@ class TerminalConnection:
 
     def read_until(self, text: bytes, timeout: float = 15.0) -> bytes:
         """Receive until the bytes that came since the last call hold a text; return them."""
-        begin = getattr(self, "_read", 0)
-        self.until(lambda c: text in c.data[begin:], timeout)
-        self._read = begin + self.data[begin:].index(text) + len(text)
-        return self.data[begin : self._read]
+        begin = at = self._read
+
+        def is_there(each: TerminalConnection) -> bool:
+            nonlocal at
+            found = each.data.find(text, at)
+            # What was searched is not searched again.
+            at = max(begin, len(each.data) - len(text) + 1) if found < 0 else found
+            return found >= 0
+
+        self.until(is_there, timeout)
+        self._read = at + len(text)
+        return bytes(self.data[begin : self._read])
 
     def until_type(self, name: str, timeout: float = 15.0) -> dict[str, Any]:
         """Receive until a message of a type has come; return the last one."""
