@@ -28,8 +28,10 @@ class Ended(NamedTuple):
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JupyterHome]:
-    home = JupyterHome(tmp_path).create()
+def home(
+    tmp_path: Path, warm_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[JupyterHome]:
+    home = JupyterHome(tmp_path, warm_cache).create()
     for name, value in home.changes().items():
         monkeypatch.setenv(name, value)
     for name in ("SANDBOX_ID", "SANDBOX_CONFIG", "SANDBOX_ENGINE", "JPY_SESSION_NAME"):

@@ -33,10 +33,11 @@ def table() -> dict[str, dict[str, str]]:
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_each_limit_is_reached_as_far_as_the_page_says(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, warm_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the page names two, this machine has one of them."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(warm_cache))
     layout = StateLayout(tmp_path / "state")
     layout.root.mkdir(0o700)
     engine = ENGINES[name]()

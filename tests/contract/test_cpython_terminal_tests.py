@@ -66,9 +66,10 @@ def run_inside(folder: Path) -> bytes:
     importlib.util.find_spec("test.test_pty") is None,
     reason="this interpreter comes without CPython's own tests",
 )
-def test_the_same_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_list(tmp_path: Path, warm_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Test by test: what passes outside passes inside, and nothing is skipped for our sake."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(warm_cache))
     (tmp_path / "outside").mkdir()
     outside, inside = results(run_outside(tmp_path / "outside")), results(run_inside(tmp_path))
 

@@ -29,10 +29,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::sandbox_runtime.in_thread.NoIso
 
 @pytest.fixture(scope="module", params=ENGINES)
 def socket(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, warm_cache: Path
 ) -> Iterator[str]:
     """That of a sandbox for all tests: each makes terminals of its own."""
     with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(warm_cache))
         yield from _started(ENGINES[request.param], tmp_path_factory.mktemp("t"), monkeypatch)
 
 

@@ -37,9 +37,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::sandbox_runtime.in_thread.NoIso
 
 @pytest.fixture(params=ENGINES)
 def engine(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    warm_cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Engine:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(warm_cache))
     return ENGINES[request.param]()
 
 
@@ -54,12 +58,13 @@ def layout(engine: Engine, tmp_path: Path) -> Iterator[StateLayout]:
 
 @pytest.fixture(scope="module", params=ENGINES)
 def started(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, warm_cache: Path
 ) -> Iterator[tuple[Engine, StateLayout, Instance]]:
     """An instance for tests that leave it as it is."""
     folder = tmp_path_factory.mktemp("started")
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("HOME", str(folder / "home"))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(warm_cache))
         engine = ENGINES[request.param]()
         layout = StateLayout(folder / "state")
         layout.root.mkdir(0o700)

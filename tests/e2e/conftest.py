@@ -39,7 +39,7 @@ def new_home(e2e_root: Path) -> Iterator[Callable[[], JupyterHome]]:
     homes: list[JupyterHome] = []
 
     def new() -> JupyterHome:
-        homes.append(JupyterHome(e2e_root / str(next(_numbers))).create())
+        homes.append(JupyterHome(e2e_root / str(next(_numbers)), e2e_root / "cache").create())
         return homes[-1]
 
     yield new

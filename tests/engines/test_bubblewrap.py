@@ -112,8 +112,9 @@ class Mine:
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mine]:
+def mine(tmp_path: Path, warm_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mine]:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(warm_cache))
     sandboxes = Mine(tmp_path / "state")
     yield sandboxes
     sandboxes.close()

@@ -89,8 +89,11 @@ class Box:
 
 
 @pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Box]]:
+def make(
+    tmp_path: Path, warm_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Box]]:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(warm_cache))
     made: list[Box] = []
 
     def make_one(**options: Any) -> Box:

@@ -256,12 +256,13 @@ def test_nested_user_namespaces_are_refused(box: HostSandbox) -> None:
 
 
 def test_the_limit_on_user_namespaces_holds_without_the_filter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, warm_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two walls: a call the filter does not know would make none either."""
     allow_everything = struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000)
     monkeypatch.setattr(start, "seccomp_filter", lambda *_, **__: allow_everything)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(warm_cache))
     engine, layout = BubblewrapEngine(), StateLayout(tmp_path / "state")
     launch = Launch(
         sandbox_id="box",

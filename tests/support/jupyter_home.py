@@ -19,9 +19,11 @@ class JupyterHome:
     """The folders of one user, all below `root`.
 
     The root should be short: unix sockets live below it and their paths are limited to 107 bytes.
+    A cache that users share saves each the time of the very first start of a sandbox.
     """
 
     root: Path
+    cache: Path | None = None
 
     @property
     def data(self) -> Path:
@@ -59,6 +61,7 @@ class JupyterHome:
             "MPLCONFIGDIR": str(home / ".mpl"),
             # A debugger that says at each start that frozen modules hide breakpoints.
             "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+            **({} if self.cache is None else {"XDG_CACHE_HOME": str(self.cache)}),
             **extra,
         }
 
