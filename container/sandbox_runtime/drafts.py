@@ -19,7 +19,11 @@ DRAFT = ".sandbox-draft-"
 """How names of drafts begin; 16 hexadecimal digits follow.  Listings leave them out."""
 
 _LENGTH = len(DRAFT) + 16
+_NEW = ".new"
 _MOST_READ = 1 << 20
+
+_MOST_NOTED = 256 << 10
+"""Bytes past which the list is written anew, with those alone that are open."""
 
 
 def is_draft(name: str) -> bool:
@@ -44,6 +48,7 @@ class Drafts:
         self._path = ledger
         self._lock = _thread.allocate_lock()
         self._ledger = -1
+        self._noted = 0
         self._open: set[str] = set()
 
     def begin(self, folder: str) -> str:
@@ -59,8 +64,13 @@ class Drafts:
         """Forget a draft that is in its place, or gone."""
         with self._lock:
             self._open.discard(path)
-            if not self._open and self._ledger >= 0:
+            if self._ledger < 0:
+                return
+            if not self._open:
                 os.ftruncate(self._ledger, 0)
+                self._noted = 0
+            elif self._noted > _MOST_NOTED:
+                self._note_anew()
 
     def drop(self, path: str) -> None:
         """Remove a draft, whatever there is of it."""
@@ -82,12 +92,35 @@ class Drafts:
                 # A home that cannot be written; all but a kill is coped with all the same.
                 self._path = None
                 return
-        os.write(self._ledger, line)
+        self._noted += os.write(self._ledger, line)
+
+    def _note_anew(self) -> None:
+        """Replace the list, which grows as long as some draft is open, by one of those open now."""
+        assert self._path is not None  # noqa: S101  there is a list
+        lines = b"".join(os.fsencode(each) + b"\0" for each in self._open)
+        # Not again before as much has come as there is now, however much that is.
+        self._noted = 0
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        new = self._path + _NEW
+        _unlink(new)
+        try:
+            fd = os.open(new, flags, 0o600)
+        except OSError:
+            return
+        try:
+            if os.write(fd, lines) == len(lines):
+                os.rename(new, self._path)
+                fd, self._ledger = self._ledger, fd
+        except OSError:
+            pass  # the old one goes on
+        finally:
+            os.close(fd)
 
     def sweep(self) -> None:
         """Remove what an earlier runtime has left; before the first draft of this one."""
         if self._path is None:
             return
+        _unlink(self._path + _NEW)
         try:
             flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             fd = os.open(self._path, flags)
@@ -107,3 +140,12 @@ class Drafts:
                 raise
         finally:
             os.close(fd)
+
+
+def _unlink(path: str) -> bool:
+    """Remove a file; whether there was one."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return False
+    return True

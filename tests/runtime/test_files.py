@@ -660,6 +660,24 @@ def test_names_of_drafts() -> None:
         assert not is_draft(name)
 
 
+def test_a_list_that_grows_for_long(tmp_path: Path) -> None:
+    """While one upload takes all day, others come and go: what is open at a kill is found."""
+    ledger = tmp_path / "ledger"
+    drafts = Drafts(str(ledger))
+    first = drafts.begin(str(tmp_path))
+    for _ in range(30_000):
+        drafts.end(drafts.begin(str(tmp_path)))
+    last = drafts.begin(str(tmp_path))
+    for path in (first, last):
+        Path(path).touch()
+
+    assert ledger.stat().st_size < 1 << 20
+    (tmp_path / "ledger.new").touch()  # of one that was killed over it
+    Drafts(str(ledger)).sweep()
+    assert os.listdir(tmp_path) == ["ledger"]
+    assert ledger.read_bytes() == b""
+
+
 def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
     """Drafts are made all the same; only those of a killed runtime would stay."""
     drafts = Drafts(str(tmp_path / "missing" / "ledger"))
