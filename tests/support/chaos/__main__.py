@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -304,6 +305,11 @@ class Chaos:
         self.look()
         for ledger in self.gone:
             self.problems += ledger.check(self.workspaces)
+        self.gone.clear()
+        for workspace in self.workspaces.values():
+            # Judged for the last time, they need not be looked at after each further kill.
+            for each in workspace.glob("c[0-9]*"):
+                shutil.rmtree(each)
         for sandbox_id in (*IDS, PASSING):
             with locks.hold(self.settings.data_dir / "locks", sandbox_id, timeout=5.0):
                 pass

@@ -118,11 +118,10 @@ def half_files(workspace: Path, known: dict[str, tuple[int, ...]]) -> list[str]:
             if name.startswith(".sandbox-draft-"):
                 continue
             try:
+                if known.get(inside) == _stamp(os.lstat(path)):
+                    continue
                 with open(path, "rb") as file:
-                    status = os.fstat(file.fileno())
-                    stamp = status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
-                    if known.get(inside) == stamp:
-                        continue
+                    stamp = _stamp(os.fstat(file.fileno()))
                     data = file.read()
             except FileNotFoundError:
                 continue
@@ -131,6 +130,10 @@ def half_files(workspace: Path, known: dict[str, tuple[int, ...]]) -> list[str]:
             else:
                 known[inside] = stamp
     return wrong
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
 def leftover_drafts(folder: Path) -> list[str]:
