@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
@@ -180,3 +182,56 @@ def test_it_is_for_its_user_only(page: Page, home: JupyterHome) -> None:
         page.goto(missing)
         heard = page.evaluate(CONNECT.replace('"bytes"', '(socket.close(), "bytes")'), routes[0])
         assert heard[:2] == ["open", "bytes"]
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """Answers everything with 403."""
+
+    def do_GET(self) -> None:
+        self.send_error(403)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_what_cannot_come_back_is_told(
+    page: Page, home: JupyterHome, start_server: Callable[[], JupyterServer], shots: Path
+) -> None:
+    """A login that has ended is named, until there is one; a terminal that ended is not promised."""
+    server = start_server()
+    show = (
+        "from sandbox_kernel import get_sandbox\n"
+        "sandbox = get_sandbox('ending')\n"
+        "(await sandbox.create_terminal(['bash', '--norc'])).widget()"
+    )
+    with Wire(server.port) as wire:
+        lab = Lab(page, server, shots)
+        lab.write("ending.ipynb", show, kernel="python3")
+        server.base = wire.base
+        lab.open("ending.ipynb")
+        lab.run_cell(0)
+        terminal = TerminalInPage(page).wait_for("Connected", "server")
+        # As a server answers that has other secrets by now.
+        refusal = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+        threading.Thread(target=refusal.serve_forever, daemon=True).start()
+        wire.target = refusal.server_port
+        wire.cut()
+        expect(terminal.state).to_have_text("Logged out")
+        again = page.get_by_role("button", name="Reconnect now")
+        expect(again).to_be_visible()
+        lab.shot("terminal-logged-out")
+
+        wire.target = server.port
+        wire.cut()
+        refusal.shutdown()
+        refusal.server_close()
+        page.keyboard.press("Escape")  # JupyterLab's own word on the connection
+        again.click()
+        terminal.wait_for("Connected", "server")
+        manager = Manager(Settings(data_dir=home.sandboxes))
+        manager.stop("ending")
+        manager.close()
+        expect(terminal.state).to_have_text("Gone")
+        expect(page.get_by_text("Run the cell again for a new terminal")).to_be_visible()
+        lab.shot("terminal-stopped")
+        expect(again).to_be_hidden()

@@ -68,6 +68,8 @@ interface Attempt {
   readonly cursor: string | undefined;
   readonly reader: FrameReader;
   socket?: Socket;
+  /** Whether the handshake was answered well. */
+  hasOpened?: boolean;
   timer?: unknown;
   live?: {
     readonly since: number;
@@ -255,10 +257,39 @@ export class TerminalConnection {
     const socket = this.#environment.openSocket(url);
     attempt.socket = socket;
     socket.binaryType = "arraybuffer";
-    socket.onopen = () =>
+    socket.onopen = () => {
+      attempt.hasOpened = true;
       this.#expect(attempt, READY_SECONDS, "The server did not make the terminal ready.");
+    };
     socket.onmessage = ({ data }) => this.#receive(attempt, data);
-    socket.onclose = ({ code, reason }) => this.#closed(attempt, code, reason);
+    socket.onclose = ({ code, reason }) => {
+      this.#closed(attempt, code, reason);
+      if (attempt.hasOpened !== true) {
+        this.#askWhy(url);
+      }
+    };
+  }
+
+  /** A login that has ended does not come back by trying again: ask the server, and tell. */
+  #askWhy(url: string): void {
+    const retry = this.#retry;
+    if (retry === undefined || this.#environment.askStatus === undefined) {
+      return;
+    }
+    this.#environment.askStatus(url).then(
+      (status) => {
+        if (this.#retry === retry && (status === 401 || status === 403)) {
+          this.#finish(
+            new TerminalError(
+              "AUTHENTICATION_REQUIRED",
+              "Log in again, in another tab if you like, then reconnect: " +
+                `the server does not accept the login of this page any more (${status}).`,
+            ),
+          );
+        }
+      },
+      () => undefined,
+    );
   }
 
   /** Give the attempt so long for its next step. */

@@ -8,6 +8,56 @@ import { Scene } from "./support.js";
 
 const EXIT = { type: "exit", cursor: "c9", exit: { code: 3, timedOut: false } };
 
+describe("a login that has ended", () => {
+  test.each([401, 403])("is told and not tried again (%i)", async (status) => {
+    const scene = new Scene();
+    scene.connect().serverCloses(1006);
+    scene.retry();
+    scene.environment.status = status;
+    scene.socket.serverCloses(1006);
+    await Promise.resolve();
+    await Promise.resolve();
+
+    expect(scene.changes.at(-1)).toEqual({
+      state: "disconnected",
+      code: "AUTHENTICATION_REQUIRED",
+    });
+    expect(scene.environment.asked).toEqual([scene.socket.url]);
+    expect(scene.environment.timerCount).toBe(0);
+  });
+
+  test.each([undefined, 400, 404, 502])("is nothing else (%s)", async (status) => {
+    const scene = new Scene();
+    scene.environment.status = status;
+    scene.connect().serverCloses(1006);
+    scene.retry().serverCloses(1006);
+    await Promise.resolve();
+    await Promise.resolve();
+
+    expect(scene.connection.state).toBe("reconnecting");
+  });
+
+  test("is not asked for when the socket had opened", () => {
+    const scene = new Scene();
+    scene.environment.status = 403;
+    scene.connect().serverCloses(1006);
+
+    expect(scene.environment.asked).toEqual([]);
+  });
+
+  test("an answer that comes after the next attempt has begun does not end that", async () => {
+    const scene = new Scene();
+    scene.environment.status = 403;
+    scene.connect().serverCloses(1006);
+    scene.retry().serverCloses(1006);
+    scene.retry();
+    await Promise.resolve();
+    await Promise.resolve();
+
+    expect(scene.connection.state).toBe("connecting");
+  });
+});
+
 describe("states", () => {
   test("a connection is connected once the terminal is ready, not when the socket opens", () => {
     const scene = new Scene();

@@ -95,6 +95,9 @@ export class FakeSocket implements Socket {
 export class FakeEnvironment implements Environment {
   readonly sockets: FakeSocket[] = [];
   chance = 0;
+  /** What plain requests to the server are answered with. */
+  status: number | undefined;
+  readonly asked: string[] = [];
   #now = 1000;
   #timers: { at: number; callback: () => void }[] = [];
 
@@ -102,6 +105,11 @@ export class FakeEnvironment implements Environment {
     const socket = new FakeSocket(url);
     this.sockets.push(socket);
     return socket;
+  }
+
+  async askStatus(url: string): Promise<number | undefined> {
+    this.asked.push(url);
+    return this.status;
   }
 
   setTimer(callback: () => void, seconds: number): unknown {

@@ -22,6 +22,11 @@ export class CarrierChoice {
     return this.#current;
   }
 
+  /** Whether it stays as it is, whatever fails. */
+  get isSettled(): boolean {
+    return this.#isSettled;
+  }
+
   /** A socket opened: a later loss is one of the network, which the kernel would not mend. */
   opened(): void {
     this.#isSettled = true;

@@ -33,6 +33,8 @@ export interface Status {
 /** The sandbox does not run, and nobody has asked for it to be started. */
 const STOPPED = "CONTAINER_UNAVAILABLE";
 
+const LOGGED_OUT = "AUTHENTICATION_REQUIRED";
+
 const GONE = new Set(["TERMINAL_NOT_FOUND", "STALE_TERMINAL_HANDLE"]);
 
 export function describe(facts: Facts): Status {
@@ -62,12 +64,22 @@ export function describe(facts: Facts): Status {
       if (facts.error !== undefined && GONE.has(facts.error.code)) {
         return { mood: "bad", text: "Gone", countdown: "", detail, action: again };
       }
+      if (facts.error?.code === STOPPED && !facts.isSession) {
+        // It ended with its sandbox: no attempt can bring it back.
+        return {
+          mood: "bad",
+          text: "Gone",
+          countdown: "",
+          detail: `${detail} Run the cell again for a new terminal.`.trim(),
+          action: "",
+        };
+      }
       return {
         mood: "bad",
-        text: "Disconnected",
+        text: facts.error?.code === LOGGED_OUT ? "Logged out" : "Disconnected",
         countdown: "",
         detail,
-        action: (facts.error?.code === STOPPED && again) || "Reconnect now",
+        action: facts.error?.code === STOPPED ? "Start again" : "Reconnect now",
       };
   }
 }

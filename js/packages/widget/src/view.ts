@@ -89,9 +89,18 @@ class TerminalView {
       linkHandler: this.#linkHandler(),
       cursorBlink: !matchMedia("(prefers-reduced-motion: reduce)").matches,
     });
+    const page = pageEnvironment();
     this.#addon = new SandboxAddon({
       getWebSocketUrl: () => this.#address(),
-      environment: { ...pageEnvironment(), openSocket: (url) => this.#openSocket(url) },
+      environment: {
+        ...page,
+        openSocket: (url) => this.#openSocket(url),
+        askStatus: async (url) =>
+          // As long as the kernel may be asked instead, a server that refuses is no end.
+          this.#choice.isSettled && !url.startsWith(KERNEL_ADDRESS)
+            ? page.askStatus?.(url)
+            : undefined,
+      },
       onStateChange: (state, error) => {
         this.#error = error as Facts["error"];
         if (state === "connected") {

@@ -218,7 +218,27 @@ group("the status", () => {
       detail: "It has stopped.",
       action: "Start again",
     });
-    expect(describe({ ...stopped, isSession: false }).action).toBe("Reconnect now");
+  });
+
+  test("offers no way back to a terminal that ended with its sandbox", () => {
+    const error = { code: "CONTAINER_UNAVAILABLE", message: "It has stopped." };
+    const stopped: Facts = { ...facts, state: "disconnected", error, isSession: false };
+
+    expect(describe(stopped)).toMatchObject({
+      text: "Gone",
+      detail: "It has stopped. Run the cell again for a new terminal.",
+      action: "",
+    });
+  });
+
+  test("tells a login that has ended from a lost network", () => {
+    const error = { code: "AUTHENTICATION_REQUIRED", message: "Log in again." };
+
+    expect(describe({ ...facts, state: "disconnected", error })).toMatchObject({
+      text: "Logged out",
+      detail: "Log in again.",
+      action: "Reconnect now",
+    });
   });
 
   test("says what helps when a kernel does not answer", () => {
