@@ -9,8 +9,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sandbox_kernel.wall.modes import Mode, Wall
 from sandbox_kernel.wall.verdicts import Refused
@@ -564,87 +562,3 @@ def test_a_trusted_sandbox_is_passed_unread_and_remembered() -> None:
     assert notebook.widgets.message("c", {"method": "x"}) == Passed({"method": "x"}, ())
     assert notebook.widgets.listed({"z": {}}) == {"z": {}}
     assert notebook.kept == {"c": "!AnyModel of anywidget"}
-
-
-# --- anything at all --------------------------------------------------------------------------
-
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-3, 3)
-    | st.text(max_size=8)
-    | st.sampled_from(["c", "IPY_MODEL_c", "value", "state", "update", ACTIVE, "content"]),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(
-                ["value", "outputs", "state", "data", "text/html", "_esm", "_view_name"]
-            )
-            | st.text(max_size=5),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=12,
-)
-
-
-@st.composite
-def whole_states(draw: st.DrawFn) -> dict[str, Any]:
-    """A widget's state with anything in its traits, perhaps with another one's name in it."""
-    name = draw(st.sampled_from(sorted(MODELS)))
-    _, _, _, texts, others = MODELS[name]
-    traits = st.sampled_from([*texts.split(), *others.split(), "_esm"])
-    state = {**identity(name), **draw(st.dictionaries(traits, JSON, max_size=5))}
-    if draw(st.integers(0, 3)) == 0:
-        state[draw(st.sampled_from(sorted(state)))] = draw(JSON)
-    return state
-
-
-@given(st.lists(whole_states() | JSON, min_size=1, max_size=4), st.lists(JSON, max_size=4), JSON)
-def test_whatever_a_sandbox_says_is_passed_or_refused(
-    states: list[Any], words: list[Any], paths: Any
-) -> None:
-    """What passes of a state names one widget of ipywidgets, and has no code."""
-    notebook = Notebook()
-    notebook.widgets.hear_open("control", "jupyter.widget.control", {})
-    given_to_pages: list[Any] = []
-    for number, state in enumerate(states):
-        comm_id = f"c{number % 2}" if number else "c"
-        told = {"state": state, "buffer_paths": paths}
-        entries = {"method": "update_states", "states": {"c": told}, "buffer_paths": paths}
-        update = {"method": "update", **told}
-        for take in (
-            lambda told=told, comm_id=comm_id: notebook.widgets.open(
-                comm_id, "jupyter.widget", told
-            ),
-            lambda update=update: notebook.widgets.message("c", update, [b"x"]),
-            lambda update=update: notebook.widgets.message("c", update),
-            lambda entries=entries: notebook.widgets.message("control", entries),
-        ):
-            try:
-                passed = take()
-            except Refused:
-                continue
-            if passed is not None:
-                given_to_pages.append(passed.data)
-                json.dumps(passed.data)
-    for word in words:
-        for comm_id in ("c", "control", "x"):
-            try:
-                notebook.widgets.message(comm_id, word)
-            except Refused:
-                continue
-
-    for data in given_to_pages:
-        found = data.get("states", {"c": data}).values()
-        for state in (each["state"] for each in found):
-            assert "_esm" not in state
-            if "_model_name" in state:
-                name = state["_model_name"]
-                expected = identity(name)
-                assert state["_model_module"] == expected["_model_module"]
-                if "_view_name" in state:
-                    assert state["_view_name"] == expected["_view_name"]
-            if isinstance(state.get("value"), str) and state.get("_view_name") == "HTMLView":
-                assert "onerror" not in state["value"]
