@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from sandbox_kernel.wall import forms, html
+from sandbox_kernel.wall.markdown import MOST_CHARACTERS
 from sandbox_kernel.wall.modes import Wall
 from sandbox_kernel.wall.verdicts import Refused
 
@@ -33,7 +34,9 @@ _Json = dict[str, Any]  # a JSON object, of which nothing is known yet
 _CELL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FIRST_WITH_IDS = 5
 _MOST_CHANGES = 100
-_MOST_PARSED = 1 << 20
+_MOST_PARSED = 300_000
+"""Characters of Markdown with tags to be told from code, of all cells; of more, all are escaped."""
+_MOST_TAGS = 200
 _PLAIN_DEPTH = 4
 _PLAIN_ENTRIES = 200
 # Letters of any script; nothing that begins markup, an address or a path.
@@ -133,6 +136,7 @@ class _Cleaner:
 
     def __init__(self, wall: Wall) -> None:
         self._wall = wall
+        self._parsed = 0
         self.changes: list[str] = []
 
     def note(self, change: str) -> None:
@@ -284,7 +288,11 @@ class _Cleaner:
         """Return the source with what acts or loads shown as the text it is."""
         if self._wall.is_off:
             return text
-        clean = _harmless_markup(text, loads=self._wall.loads)
+        clean = text
+        if any(_is_bad(tag, loads=self._wall.loads) for tag in _TAG.findall(text)):
+            is_told = len(text) <= MOST_CHARACTERS and self._parsed + len(text) <= _MOST_PARSED
+            self._parsed += len(text) if is_told else 0
+            clean = _harmless_markup(text, self._wall) if is_told else _without_tags(text)
         if not self._wall.loads:
             clean = _IMAGE.sub(lambda found: _own_or_link(clean, found), clean)
         if clean != text:
@@ -316,28 +324,29 @@ def _own_or_link(text: str, found: re.Match[str]) -> str:
     return found[0] if _OWN_IMAGE.match(text, found.start()) else ""
 
 
-def _harmless_markup(text: str, *, loads: bool) -> str:
+def _harmless_markup(text: str, wall: Wall) -> str:
     """Escape the tags that act, outside of code.
 
     The page cleans Markdown cells by itself; this is so that it does not have to be relied on.
     """
     for _ in range(3):
-        bad = {tag for tag in _live_tags(text) if _is_bad(tag, loads=loads)}
+        bad = {tag for tag in _live_tags(text) if _is_bad(tag, loads=wall.loads)}
         if not bad:
             return text
+        if len(bad) > _MOST_TAGS:
+            break
         for tag in bad:
             text = text.replace(tag, f"&lt;{tag[1:]}")
-    # Their text stands otherwise in the source than in what the parser found: no tag remains.
+    # Too many, or their text stands otherwise in the source than in what the parser found.
+    return _without_tags(text)
+
+
+def _without_tags(text: str) -> str:
     return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
 
 
 def _live_tags(text: str) -> Iterator[str]:
-    """Yield the tags of a Markdown text that are not in code; all of them where it is long."""
-    if not _TAG.search(text):
-        return
-    if len(text) > _MOST_PARSED:
-        yield from _TAG.findall(text)
-        return
+    """Yield the tags of a Markdown text that are not in code."""
     for token in _parser().parse(text):
         for each in (token, *(token.children or ())):
             if each.type in ("html_block", "html_inline"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 from typing import Any
 
 import html5lib
@@ -428,3 +429,22 @@ def test_hostile_shapes_become_valid_notebooks(nb, wall):
         # Newer minor versions are validated loosely by design.
         nbformat.validate(json.loads(json.dumps(made)), relax_add_props=False)
     assert clean_notebook(made, wall)[0] == made
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("<a " * 200_000, '<img alt="' * 100_000, "![" * 300_000, "![a](b" * 100_000),
+        *("<" * 500_000, "<b " + "on" * 200_000, "*a_" * 200_000, "[" * 300_000 + "<script>"),
+        "<br>" * 200_000,
+    ],
+    ids=["tags", "quotes", "images", "links", "less", "handlers", "stress", "brackets", "breaks"],
+)
+def test_large_cells_take_no_time(text):
+    """A parser of Markdown takes minutes for some; only so much is given to it."""
+    begun = time.process_time()
+
+    made = text_of(markdown(text))
+
+    assert "<script" not in made
+    assert time.process_time() - begun < 10
