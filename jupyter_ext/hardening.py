@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKernel
 from jupyter_core.paths import jupyter_path
 from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import JupyterHandler
 from jupyter_server.serverapp import ServerApp
 from jupyter_server.services.kernels.handlers import MainKernelHandler, default_handlers
 from jupyter_server.services.sessions import handlers as sessions
@@ -282,6 +283,17 @@ class SessionHandler(sessions.SessionHandler):
         await super().patch(session_id)  # type: ignore[misc]
 
 
+class ExportsHandler(JupyterHandler):
+    """``nbconvert`` to what programs of the host draw, which read files as they are told to."""
+
+    @web.authenticated
+    def get(self, *_: str) -> None:
+        """Refuse it."""
+        raise web.HTTPError(403, "This server runs no program of the host to draw a notebook.")
+
+    post = get
+
+
 def _pattern(handlers: list[Any], handler: type) -> str:
     """Return where the stock handler is, to stand before it."""
     return next(str(entry[0]) for entry in handlers if entry[1] is handler)
@@ -291,5 +303,6 @@ HANDLERS = [
     (_pattern(default_handlers, MainKernelHandler), KernelsHandler),
     (_pattern(sessions.default_handlers, sessions.SessionRootHandler), SessionsHandler),
     (_pattern(sessions.default_handlers, sessions.SessionHandler), SessionHandler),
+    (r"/nbconvert/(?:pdf|webpdf|qtpdf|qtpng)(?:/.*)?", ExportsHandler),
 ]
 """For a locked server; routes of extensions come before the server's own."""

@@ -176,6 +176,18 @@ def test_host_terminals_are_off(server):
     assert head(server, "/api/terminals", "POST")[0] == 404
 
 
+def test_no_program_of_the_host_is_started(server, locked_home):
+    """Exports that need one are refused, others are there; language servers are off."""
+    notebook = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    (locked_home.work / "e.ipynb").write_text(json.dumps(notebook))
+
+    assert head(server, "/nbconvert/webpdf/e.ipynb")[0] == 403
+    assert head(server, "/nbconvert/pdf/e.ipynb")[0] == 403
+    assert head(server, "/nbconvert/pdf", "POST")[0] == 403
+    assert head(server, "/nbconvert/html/e.ipynb")[0] == 200
+    assert head(server, "/lsp/status")[0] == 404
+
+
 @pytest.mark.parametrize("path", ["/lab", "/login", "/nowhere"])
 def test_pages_have_a_policy(server, path):
     """Scripts of the server's own only, whatever page it is."""
