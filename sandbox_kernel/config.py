@@ -211,7 +211,7 @@ class OutputLimits(Configurable):
     depth = Int(100, help="Most levels of nesting in a message, 100 at most.").tag(config=True)
     forms = Int(50, help="Most MIME types that one output may come in.").tag(config=True)
     inline_bytes = Int(
-        1 << 20,
+        256 << 10,
         help=(
             "Most bytes of HTML that is drawn in the page itself; what is larger, or has more than"
             " 2000 elements, is framed."

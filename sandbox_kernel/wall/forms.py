@@ -204,6 +204,9 @@ def _placed(text: str, wall: Wall) -> str:
     acts = is_large or html.route(text) == "active"
     if not acts and not (wall.loads and html.loads_images(text)):
         return html.clean(text)
+    if (address := html.embedded_page(text)) is not None:
+        # A frame would stay empty: its policy lets no page into it.
+        return html.clean(f'<p>[Not loaded into the output: <a href="{address}">{address}</a>]</p>')
     if wall.frames:
         return frames.frame(text, wall)
     if is_large:
@@ -211,7 +214,7 @@ def _placed(text: str, wall: Wall) -> str:
     rest = html.clean(text)
     if not re.sub(r"<(?!img)[^>]*>|\s", "", rest):
         raise _Withheld('It acts, and c.SandboxManager.output_policy is "strict".')
-    return rest
+    return f"{rest}\n<p>[Parts of this output act, and are left out.]</p>"
 
 
 def _show_markdown(value: object, wall: Wall) -> tuple[str, object]:

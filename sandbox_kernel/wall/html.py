@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import nh3
 
-__all__ = ["clean", "is_large", "loads_images", "plain_table", "route"]
+__all__ = ["clean", "embedded_page", "is_large", "loads_images", "plain_table", "route"]
 
 # What does something, or is lost when it is left out: scripts, frames, styles, drawings, controls.
 _ACTIVE_TAGS = {
@@ -28,14 +28,21 @@ _HANDLER = re.compile(r"""<[a-z][^<>]*[\s/"']on[a-z]+\s*=""")
 _TABLE_STYLE = re.compile(r"<style(?: scoped)?>(?:\s*\.dataframe[^{}<]*\{[^{}<]*\})*\s*</style>")
 # A table of theirs without that style.  It has no tag but these, and nothing in them.
 _TABLE = re.compile(
-    r"""\s*(<div>)?\s*(?:<small>[^<]*</small>)?\s*<table border="1" class="dataframe">"""
-    r"""(?:[^<]++|</?+(?:tr|td|th|thead|tbody)>|<tr style="text-align: right;">"""
-    r"""|<th (?:rowspan|colspan)="[0-9]{1,5}" (?:valign="top"|halign="left")>)*+"""
+    r"""\s*(<div>)?\s*(?:<small>[^<]*</small>)?\s*<table border="1" class="dataframe">[^<]*+"""
+    # Whole cells first, as there are most of them.
+    r"""(?:<t[dh]>[^<]*+</t[dh]>[^<]*+|</?+(?:tr|td|th|thead|tbody)>[^<]*+"""
+    r"""|<tr style="text-align: right;">[^<]*+"""
+    r"""|<th (?:rowspan|colspan)="[0-9]{1,5}" (?:valign="top"|halign="left")>[^<]*+)*+"""
     r"""</table>\s*(?:<p>[^<]*</p>)?\s*(?(1)</div>)\s*"""
 )
 _REMOTE_IMAGE = re.compile(
     r"""<(?:img|source)\b[^<>]*\bsrc(?:set)?\s*=\s*["']?\s*(?:https?:|//)""", re.IGNORECASE
 )
+_EMBEDDED = re.compile(
+    r"""\s*<iframe\b(?:(?!srcdoc)[^<>])*?\ssrc="(https?://[^"<>]*)"(?:(?!srcdoc)[^<>])*>\s*</iframe>\s*""",
+    re.IGNORECASE,
+)
+_LONGEST_EMBEDDING = 4000
 _MOST_ELEMENTS = 2000
 _IMAGE_DATA = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*", re.ASCII)
 
@@ -93,8 +100,8 @@ _STYLES = _words(
     " word-break word-spacing word-wrap"
 )
 _MARGINS = frozenset(name for name in _STYLES if name.startswith("margin"))
-# A value that loads something, hides its meaning, or pulls a thing over its neighbours.
-_BAD_STYLE = re.compile(r"url|image|src|\\|/\*|margin[^;]*-", re.IGNORECASE)
+# What loads something, or hides its meaning.
+_BAD_STYLE = re.compile(r"url|image|src|\\|/\*", re.IGNORECASE)
 
 
 def plain_table(html: str) -> str | None:
@@ -113,6 +120,12 @@ def route(html: str) -> Literal["passive", "active"]:
     if not _ACTIVE_TAGS.isdisjoint(_TAG.findall(text)):
         return "active"
     return "active" if _HANDLER.search(text) else "passive"
+
+
+def embedded_page(html: str) -> str | None:
+    """Return the address of a page if HTML does nothing but embed it; such as `IFrame` does."""
+    found = _EMBEDDED.fullmatch(html) if len(html) < _LONGEST_EMBEDDING else None
+    return found[1] if found else None
 
 
 def is_large(html: str) -> bool:
@@ -177,5 +190,12 @@ def _keep(tag: str, attribute: str, value: str) -> str | None:
     if attribute == "href":
         return None if value.lstrip()[:5].lower() == "data:" else value
     if attribute == "style":
-        return None if _BAD_STYLE.search(value) else value
+        return None if _BAD_STYLE.search(value) or _pulls(value) else value
     return value
+
+
+def _pulls(style: str) -> bool:
+    """Whether a style has a margin below zero, and so pulls a thing over its neighbours."""
+    return any(
+        "margin" in each and "-" in each.partition(":")[2] for each in style.lower().split(";")
+    )

@@ -60,7 +60,7 @@ class OutputLimits:
     """Most levels of nesting in a message; 100 is the most there is."""
     forms: int = 50
     """Most MIME types that one output may come in."""
-    inline_bytes: int = 1 << 20
+    inline_bytes: int = 256 << 10
     """Most bytes of HTML that is cleaned and drawn in the page itself; what is larger, or has more
     than 2000 elements, is framed."""
     frame_sources: tuple[str, ...] = FRAME_SOURCES

@@ -374,3 +374,22 @@ def test_outputs_of_notebooks_are_judged_as_messages_are() -> None:
     assert shown[3]["data"].keys() == {"text/plain"}
     assert shown[3]["metadata"] == {}
     assert forms.outputs("evil", OFF) == []
+
+
+def test_a_page_that_is_embedded_by_address_is_a_link() -> None:
+    """A frame's policy would leave it empty; strict mode shows the link, too."""
+    html = '<iframe\n width="100"\n src="https://x.invalid/?a=1&b"\n allowfullscreen\n></iframe>'
+    for wall in (OFF, ON, STRICT):
+        shown = show({"text/html": html}, wall)["text/html"]
+
+        assert '<a href="https://x.invalid/?a=1&amp;b"' in shown
+        assert "<iframe" not in shown
+    for other in (html.replace("https:", "javascript:"), html.replace("width", "srcdoc")):
+        assert show({"text/html": other}, ON)["text/html"].startswith("<iframe ")
+
+
+def test_strict_says_that_it_leaves_something_out() -> None:
+    shown = show({"text/html": f"<b>kept</b>{SCRIPT}"}, STRICT)["text/html"]
+
+    assert shown.startswith("<b>kept</b>")
+    assert "left out" in shown

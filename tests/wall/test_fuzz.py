@@ -197,6 +197,24 @@ def test_no_message_carries_one(msg_type: str, content: dict[str, Any]) -> None:
     assert active_parts(passed["data"], frames=True) == []
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(["output_type", "data", "metadata", "text", "name", "traceback", "evalue"]),
+        st.sampled_from(["display_data", "execute_result", "stream", "error"])
+        | st.dictionaries(FORM, JSON, max_size=3)
+        | JSON,
+    ),
+    st.sampled_from(WALLS),
+)
+def test_no_output_of_a_notebook_carries_one(value: dict[str, Any], wall: Wall) -> None:
+    """Whatever shape it has, an output comes out, or a note in its place."""
+    shown = forms.output(value, wall)
+
+    assert active_parts(shown.get("data", {}), frames=wall.frames) == []
+    write(shown)
+
+
 @pytest.mark.parametrize("wall", WALLS, ids=lambda wall: f"{wall.mode}-{wall.network}")
 @pytest.mark.parametrize("piece", PIECES)
 def test_no_piece_acts_alone_or_inside_a_table(piece: str, wall: Wall) -> None:
