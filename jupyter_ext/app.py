@@ -54,8 +54,8 @@ class SandboxExtension(ExtensionApp):
         """Serve our routes, below ``<base_url>sandbox/``; a locked server has some of its own."""
         for module in (frame_documents, protection, rest_terminals, static, terminal_ws):
             self.handlers.extend(module.HANDLERS)
-        if self.is_locked:
-            self.handlers.extend(hardening.HANDLERS)
+        if self.is_locked and self.serverapp is not None:
+            self.handlers.extend(hardening.handlers(self.serverapp))
 
     def initialize_settings(self) -> None:
         """Take the place of the stock kernel connection, and of no other.

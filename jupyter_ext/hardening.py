@@ -21,6 +21,7 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKerne
 from jupyter_core.paths import jupyter_path
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import JupyterHandler
+from jupyter_server.nbconvert import handlers as nbconvert
 from jupyter_server.serverapp import ServerApp
 from jupyter_server.services.kernels.handlers import MainKernelHandler, default_handlers
 from jupyter_server.services.sessions import handlers as sessions
@@ -29,10 +30,10 @@ from traitlets import Bool
 from traitlets.config import Configurable
 
 __all__ = [
-    "HANDLERS",
     "HostKernelRefusedError",
     "JupyterSandbox",
     "SandboxKernelSpecManager",
+    "handlers",
     "lock",
     "make_sure",
     "page_policy",
@@ -44,6 +45,7 @@ _DEFAULT_KERNEL = "sandbox-python"
 _HOST_EXTENSIONS = frozenset({"jupyter_lsp"})
 """Extensions that start programs on files of users; by the alphabet they are linked after ours."""
 _CONFIGURATION = str(Path(__file__).parent / "locked")
+_SCRIPT_TYPE = re.compile(r"javascript|ecmascript|jscript|livescript", re.IGNORECASE)
 _INLINE_SCRIPT = re.compile(
     r"<script(?:\s+type=['\"](?:text/javascript|module)['\"])?\s*>(.*?)</script>", re.DOTALL
 )
@@ -283,6 +285,23 @@ class SessionHandler(sessions.SessionHandler):
         await super().patch(session_id)  # type: ignore[misc]
 
 
+class _NoScripts(web.RequestHandler):
+    """Part of a handler whose answers are what users wrote: a page may load none as a script.
+
+    The pages' policy lets scripts of the server in, and these come from the same server.
+    """
+
+    def set_header(self, name: str, value: Any) -> None:  # as tornado has it
+        """Call no contents a script; all of the server's answers forbid to guess."""
+        if name.lower() == "content-type" and _SCRIPT_TYPE.search(str(value)):
+            value = "text/plain; charset=utf-8"
+        super().set_header(name, value)
+
+
+class ConvertedHandler(_NoScripts, nbconvert.NbconvertFileHandler):
+    """``nbconvert``, whose scripts have the type that the notebook names."""
+
+
 class ExportsHandler(JupyterHandler):
     """``nbconvert`` to what programs of the host draw, which read files as they are told to."""
 
@@ -299,10 +318,23 @@ def _pattern(handlers: list[Any], handler: type) -> str:
     return next(str(entry[0]) for entry in handlers if entry[1] is handler)
 
 
-HANDLERS = [
-    (_pattern(default_handlers, MainKernelHandler), KernelsHandler),
-    (_pattern(sessions.default_handlers, sessions.SessionRootHandler), SessionsHandler),
-    (_pattern(sessions.default_handlers, sessions.SessionHandler), SessionHandler),
-    (r"/nbconvert/(?:pdf|webpdf|qtpdf|qtpng)(?:/.*)?", ExportsHandler),
-]
-"""For a locked server; routes of extensions come before the server's own."""
+def handlers(serverapp: ServerApp) -> list[tuple[Any, ...]]:
+    """Return what a locked server has in place of stock handlers; routes of extensions come first.
+
+    Parameters
+    ----------
+    serverapp : ServerApp
+        With its contents manager, which says how files are handed out.
+    """
+    contents = serverapp.contents_manager
+    made: list[tuple[Any, ...]] = [
+        (_pattern(default_handlers, MainKernelHandler), KernelsHandler),
+        (_pattern(sessions.default_handlers, sessions.SessionRootHandler), SessionsHandler),
+        (_pattern(sessions.default_handlers, sessions.SessionHandler), SessionHandler),
+        (r"/nbconvert/(?:pdf|webpdf|qtpdf|qtpng)(?:/.*)?", ExportsHandler),
+        (_pattern(nbconvert.default_handlers, nbconvert.NbconvertFileHandler), ConvertedHandler),
+    ]
+    if contents.files_handler_class is not None:
+        files = type("FilesHandler", (_NoScripts, contents.files_handler_class), {})
+        made.append((r"/files/(.*)", files, contents.files_handler_params))
+    return made

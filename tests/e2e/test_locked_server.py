@@ -213,6 +213,22 @@ def test_files_stay_in_an_origin_of_their_own(server, locked_home):
     assert headers["Content-Security-Policy"].endswith("sandbox allow-scripts")
 
 
+def test_no_file_of_a_user_is_a_script(server, locked_home):
+    """The policy lets scripts of the server in: a page could load what somebody has put there."""
+    (locked_home.work / "x.js").write_text("window.__ran = true")
+    (locked_home.work / "y.mjs").write_text("window.__ran = true")
+    (locked_home.work / "z.png").write_bytes(b"\x89PNG")
+    language = {"name": "x", "mimetype": "text/javascript", "file_extension": ".js"}
+    notebook = {"cells": [], "metadata": {"language_info": language}, "nbformat": 4}
+    (locked_home.work / "s.ipynb").write_text(json.dumps({**notebook, "nbformat_minor": 5}))
+
+    for path in ("/files/x.js", "/files/y.mjs", "/nbconvert/script/s.ipynb"):
+        status, headers, _ = head(server, path)
+        assert (status, headers["Content-Type"]) == (200, "text/plain; charset=utf-8"), path
+        assert headers["X-Content-Type-Options"] == "nosniff"
+    assert head(server, "/files/z.png")[1]["Content-Type"] == "image/png"
+
+
 def test_lab_is_told_to_do_less(server):
     """Commands in outputs, renderers that run code, and installing are off."""
     sanitizer = server.get("/lab/api/settings/@jupyterlab/apputils-extension:sanitizer")

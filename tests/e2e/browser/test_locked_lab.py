@@ -32,6 +32,10 @@ document.body.append(made);
 const script = document.createElement("script");
 script.textContent = "window.__ran = true";
 document.body.append(script);
+const file = document.createElement("script");
+file.src = "/files/x.js";
+file.onerror = () => { window.__refused = true; };
+document.body.append(file);
 """
 
 
@@ -104,9 +108,11 @@ def test_script_in_the_page_does_not_run(locked_lab: Lab) -> None:
     lab = locked_lab
     lab.write("policy.ipynb", "1")
     lab.open("policy.ipynb")
+    (lab.server.home.work / "x.js").write_text("window.__ran = true")
 
     lab.page.evaluate(IN_THE_PAGE)
 
+    lab.page.wait_for_function("window.__refused")
     lab.page.wait_for_function("__violations.length >= 2")
     assert lab.page.evaluate("window.__ran") is None
     status = lab.page.evaluate("async () => (await fetch('/api/terminals')).status")
