@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 
 import pytest
@@ -215,3 +216,32 @@ def test_changes_stay_with_the_folder_they_were_made_in(sandbox, changed, home):
     assert sandbox("apply", "s", "added.txt").code == 0
     assert list(second.iterdir()) == []
     assert listing(changed)["added.txt"] == "1\n"
+
+
+def test_notebooks_are_told_what_was_cleaned(sandbox, changed):
+    """A notebook of the sandbox names no kernel of the host and loads nothing; a line for each."""
+    notebook = {
+        "nbformat": 4,
+        "nbformat_minor": 5,
+        "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+        "cells": [
+            {
+                "cell_type": "markdown",
+                "id": "a",
+                "metadata": {},
+                "source": "![x](https://example.com/x)",
+            }
+        ],
+    }
+    script = f"printf %s '{json.dumps(notebook)}' > {changed}/n.ipynb"
+    assert sandbox("exec", "s", "--", "sh", "-c", script).code == 0
+
+    applied = sandbox("apply", "s", "n.ipynb")
+
+    assert applied.code == 0
+    assert [line.strip() for line in applied.out.splitlines()[1:]] == [
+        "the kernel is sandbox-python",
+        "cell 1: markup that acts or loads shown as text",
+    ]
+    (taken,) = json.loads((changed / "n.ipynb").read_text())["cells"]
+    assert taken["source"] == "[x](https://example.com/x)"
