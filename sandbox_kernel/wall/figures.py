@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from sandbox_kernel.wall.verdicts import Refused
@@ -31,10 +32,8 @@ _CONFIG = frozenset(
         "toImageButtonOptions",
     }
 )
-# Traces and parts of a layout that fetch maps, by what the figure says.
-_MAPS = re.compile(
-    r"(?:choropleth|density|scatter)(?:map|mapbox|geo)|choropleth|(?:map|mapbox|geo)\d*"
-)
+# Traces for which a page fetches maps.  Templates name them without drawing any.
+_MAPS = re.compile(r"(?:choropleth|density|scatter)(?:map|mapbox|geo)|choropleth")
 _ADDRESSES = frozenset({"href", "source", "src", "style", "topojsonURL", "uri", "url"})
 _ADDRESS = re.compile(r"[/:\\]")
 _IMAGE_DATA = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*", re.ASCII)
@@ -60,10 +59,24 @@ def check(figure: Any) -> dict[str, Any]:  # any JSON value
             checked[name] = figure[name]
     if "data" not in checked:
         raise Refused("a figure without data")
+    for traces in (checked["data"], *_frames(checked.get("frames", []))):
+        for trace in traces:
+            kind = trace.get("type") if isinstance(trace, dict) else None
+            if isinstance(kind, str) and _MAPS.fullmatch(kind):
+                raise Refused("a figure with a map, which the page would load")
     if isinstance(config := figure.get("config"), dict):
         checked["config"] = {name: value for name, value in config.items() if name in _CONFIG}
     _look_through(checked)
     return checked
+
+
+def _frames(frames: list[Any]) -> Iterator[list[Any]]:
+    """Return the traces of each step of an animation."""
+    for frame in frames:
+        traces = frame.get("data", []) if isinstance(frame, dict) else None
+        if not isinstance(traces, list):
+            raise Refused("a figure whose frames have the wrong type")
+        yield traces
 
 
 def _look_through(figure: dict[str, Any]) -> None:
@@ -84,11 +97,7 @@ def _look_through(figure: dict[str, Any]) -> None:
                 _look_at(each)
                 if name in _ADDRESSES and _ADDRESS.search(each) and not _IMAGE_DATA.fullmatch(each):
                     raise Refused("a figure that names an address")
-                if name == "type" and _MAPS.fullmatch(each):
-                    raise Refused("a figure with a map, which the page would load")
             elif type(each) in (list, dict):
-                if _MAPS.fullmatch(name) and each and name != "choropleth":
-                    raise Refused("a figure with a map, which the page would load")
                 left.append(each)
 
 

@@ -27,6 +27,15 @@ def test_a_figure_passes_as_it_is() -> None:
     assert check(FIGURE) == FIGURE
 
 
+def test_a_template_may_name_maps() -> None:
+    """The library gives each figure one that names every kind of trace, and draws none by it."""
+    data = {name: [{"type": name}] for name in ("choropleth", "scattermap", "scattergeo")}
+    parts = {"mapbox": {"style": "light"}, "geo": {"bgcolor": "white"}}
+    layout = {"template": {"data": data, "layout": parts}}
+
+    assert check({**FIGURE, "layout": layout})["layout"] == layout
+
+
 def test_of_the_settings_those_pass_that_only_draw() -> None:
     settings = {"responsive": True, "plotlyServerURL": "https://x.invalid", "topojsonURL": "/api/"}
     passed = check({**FIGURE, "config": settings, "extra": 1})
@@ -41,7 +50,9 @@ def test_of_the_settings_those_pass_that_only_draw() -> None:
         {"layout": {"images": [{"source": "https://x.invalid/?d=1"}]}},
         {"layout": {"images": [{"source": "data:image/svg+xml,x"}]}},
         {"layout": {"mapbox": {"style": "https://x.invalid"}}},
-        {"layout": {"map": {"center": {"lat": 1}}}},
+        {"frames": [{"data": [{"type": "scattergeo"}]}]},
+        {"frames": [{"data": 5}]},
+        {"frames": [5]},
         {"layout": {"template": {"layout": {"images": [{"source": "/api/x"}]}}}},
         {"data": [{"type": "scattermapbox", "lat": [1]}]},
         {"data": [{"type": "choropleth", "locations": ["x"]}]},
