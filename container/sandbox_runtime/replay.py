@@ -299,7 +299,8 @@ class TerminalLog:
             # Many viewers may want one; made for each, it would be dear as well.
             self._last_screen = last
         drawn, screen = last
-        return to, screen + self._kept.read(drawn, to)
+        # Like the screen, the rest asks nothing: it was asked when it came.
+        return to, screen + without_queries(self._kept.read(drawn, to))
 
     def _look(self) -> None:
         """Bring the screen up to date, or so far that a viewer can be given the rest."""

@@ -635,11 +635,11 @@ def test_viewers_who_come_together_get_one_screen(monkeypatch: pytest.MonkeyPatc
     log = TerminalLog(200, 50)
     log.feed(b"\x1b[31mab\x1b[32mcd" * 9000)
     first = log.replay(None)
-    log.feed(b"\r\nmore")
+    log.feed(b"\r\nmo\x1b[cre")
     second = log.replay(None)
 
-    assert second.data == first.data + b"\r\nmore"
-    assert second.offset == first.offset + 6
+    assert second.data == first.data + b"\r\nmore"  # without what asks
+    assert second.offset == first.offset + 9
     assert len(made) == 1
     log.resize(100, 50)
     log.replay(None)
