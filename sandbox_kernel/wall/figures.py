@@ -61,8 +61,8 @@ def check(figure: Any) -> dict[str, Any]:  # any JSON value
         raise Refused("a figure without data")
     for traces in (checked["data"], *_frames(checked.get("frames", []))):
         for trace in traces:
-            kind = trace.get("type") if isinstance(trace, dict) else None
-            if isinstance(kind, str) and _MAPS.fullmatch(kind):
+            form = trace.get("type") if isinstance(trace, dict) else None
+            if isinstance(form, str) and _MAPS.fullmatch(form):
                 raise Refused("a figure with a map, which the page would load")
     if isinstance(config := figure.get("config"), dict):
         checked["config"] = {name: value for name, value in config.items() if name in _CONFIG}
