@@ -17,6 +17,10 @@ export function askedHeight(data: unknown): number | undefined {
   if (type !== HEIGHT_MESSAGE || typeof height !== "number" || !Number.isFinite(height)) {
     return undefined;
   }
+  // Nothing is drawn yet.  What fills the room it gets would never get any again.
+  if (height <= 0) {
+    return undefined;
+  }
   return Math.min(MOST, Math.max(LEAST, Math.ceil(height)));
 }
 
