@@ -67,7 +67,7 @@ class Lab:
     def wait_for_kernel(self) -> None:
         """Wait until the status bar says that the kernel is there and idle."""
         state = self.page.locator("#jp-main-statusbar").get_by_text(re.compile(r"\| Idle$"))
-        state.wait_for(timeout=60_000)
+        state.wait_for(timeout=180_000)
 
     def cell(self, number: int) -> Locator:
         """Return a code cell, counted from 0."""
