@@ -33,13 +33,22 @@ class TerminalChannel:
     ) -> None:
         self.client = client
         self.acknowledging = acknowledging
-        self.data = b""
+        # A flood is not copied for each of its pieces, nor searched from its beginning.
+        self._data = bytearray()
         self.offset = 0
         self.events: list[Record] = []
         fields.setdefault("acknowledges", acknowledging)
         call = client.begin("terminal.connect", terminal_id=terminal_id, **fields)
         client.protocol.become_channel()
         self.info: TerminalInfo = client.finish(call)
+
+    @property
+    def data(self) -> bytes:
+        return bytes(self._data)
+
+    @data.setter
+    def data(self, value: bytes) -> None:
+        self._data = bytearray(value)
 
     def _send(self, frame: tuple[FrameKind, bytes]) -> None:
         self.client.send(self.client.protocol.channel_frame(*frame))
@@ -67,7 +76,7 @@ class TerminalChannel:
         self.events.append(event)
         if isinstance(event, wire.Output):
             assert event.offset >= self.offset
-            self.data += event.data
+            self._data += event.data
             self.offset = event.offset
             if self.acknowledging:
                 self.acknowledge(event.offset)
@@ -76,13 +85,16 @@ class TerminalChannel:
     def read_until(self, wanted: bytes, timeout: float = DEADLINE) -> bytes:
         """Read until something is in `data`; return all up to and with it, and forget that."""
         deadline = time.monotonic() + timeout
-        while wanted not in self.data:
+        searched = 0
+        while (begin := self._data.find(wanted, searched)) < 0:
+            searched = max(0, len(self._data) - len(wanted) + 1)
             try:
                 self.step(max(0.01, deadline - time.monotonic()))
             except TimeoutError:
                 raise TimeoutError(f"no {wanted!r} in {self.data[-2000:]!r}") from None
-        begin = self.data.index(wanted) + len(wanted)
-        found, self.data = self.data[:begin], self.data[begin:]
+        end = begin + len(wanted)
+        found = bytes(self._data[:end])
+        del self._data[:end]
         return found
 
     def wait_for(self, kind: type[Record], timeout: float = DEADLINE) -> Any:
