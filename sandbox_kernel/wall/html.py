@@ -160,7 +160,8 @@ def clean(html: str) -> str:
 
 
 def _without_table_style(html: str) -> str:
-    return _TABLE_STYLE.sub("", html, count=1) if "<style" in html else html
+    # It stands at the beginning; elsewhere it is no table of theirs.
+    return html if html.find("<style", 0, 100) < 0 else _TABLE_STYLE.sub("", html, count=1)
 
 
 @lru_cache(maxsize=2)
