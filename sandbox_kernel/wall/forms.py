@@ -197,8 +197,11 @@ def _placed(text: str, wall: Wall) -> str:
 
     if (table := html.plain_table(text)) is not None:
         return table
-    if wall.frames and frames.is_kept(text):
-        return text
+    if (url := frames.kept_at(text)) is not None:
+        if wall.keeper is None or url != wall.keeper.url:
+            raise _Withheld("Another server has kept it. To see it, run its cell again.")
+        if wall.frames:
+            return text
     text = frames.document_in(text) or text
     is_large = len(text) > wall.limits.inline_bytes or html.is_large(text)
     acts = is_large or html.route(text) == "active"

@@ -15,7 +15,7 @@ import re
 
 from sandbox_kernel.wall.modes import Wall
 
-__all__ = ["HEIGHT_MESSAGE", "content_security_policy", "document_in", "frame", "is_kept"]
+__all__ = ["HEIGHT_MESSAGE", "content_security_policy", "document_in", "frame", "kept_at"]
 
 HEIGHT_MESSAGE = "jupyter-sandbox:frame-height"
 """``type`` of the message in which a frame tells the page around it its ``height`` in pixels."""
@@ -27,7 +27,7 @@ _WITHOUT_FRAME = "Run the cell, or trust the notebook, to see this output."
 _KEPT = re.compile(
     rf"""{re.escape(_CLASS)} sandbox="allow-scripts" referrerpolicy="no-referrer" """
     r"""style="width:100%;height:\d{1,4}px;border:0;resize:vertical;overflow:auto" """
-    rf"""src='/(?:[\w.~%-]+/)*sandbox/frame/[0-9a-f]{{64}}'>{_WITHOUT_FRAME}</iframe>""",
+    rf"""src='(?P<url>/(?:[\w.~%-]+/)*)[0-9a-f]{{64}}'>{_WITHOUT_FRAME}</iframe>""",
     re.ASCII,
 )
 
@@ -119,12 +119,14 @@ def document_in(framed: str) -> str | None:
     return document or None
 
 
-def is_kept(framed: str) -> bool:
-    """Whether this is a frame whose document a server hands out, and nothing more.
+def kept_at(framed: str) -> str | None:
+    """Return where the document of a frame made here is handed out; None if this is no such frame.
 
-    Such a document comes with its policy, whoever has written down its address.
+    That is the keeper's ``url``.  A document there comes with its policy, whoever has written down
+    its address; at any other address it may be a file of the sandbox.
     """
-    return framed.startswith(_CLASS) and _KEPT.fullmatch(framed) is not None
+    found = _KEPT.fullmatch(framed) if framed.startswith(_CLASS) else None
+    return found["url"] if found else None
 
 
 def _unquoted(value: str) -> str:

@@ -38,7 +38,7 @@ def test_the_output_holds_the_address():
     assert "srcdoc" not in framed
     assert "<script>1</script>" in keeper.kept[0]
     assert keeper.kept[0].index("Content-Security-Policy") < keeper.kept[0].index("<script")
-    assert frames.is_kept(framed)
+    assert frames.kept_at(framed) == "/user/ada/sandbox/frame/"
 
 
 def test_a_document_that_is_not_kept_stays_in_the_output():
@@ -47,11 +47,23 @@ def test_a_document_that_is_not_kept_stays_in_the_output():
 
 
 def test_a_frame_that_comes_back_is_not_framed_again():
-    """Whether this wall has a keeper or not: notebooks go from one machine to another."""
-    framed = shown("<script>1</script>", Wall(keeper=Keeper()))
+    """Pages keep outputs in widgets of the sandbox."""
+    wall = Wall(keeper=Keeper())
+    framed = shown("<script>1</script>", wall)
 
-    assert shown(framed, Wall()) == framed
-    assert shown(framed, Wall(mode=Mode.STRICT)) != framed
+    assert shown(framed, wall) == framed
+    assert "srcdoc=" not in shown(framed, Wall(mode=Mode.STRICT, keeper=Keeper()))
+
+
+@pytest.mark.parametrize("keeper", [None, Keeper()])
+@pytest.mark.parametrize("url", ["/files/", "/user/eve/sandbox/frame/", "/files/sandbox/frame/"])
+def test_a_frame_of_another_address_is_withheld(keeper, url):
+    """What lies there may be a file that the sandbox has written, and has no policy."""
+    framed = shown("<script>1</script>", Wall(keeper=Keeper())).replace(Keeper.url, url)
+    data, _ = forms.bundle({"text/html": framed}, {}, Wall(keeper=keeper))
+
+    assert data.keys() == {"text/plain"}
+    assert "run its cell again" in data["text/plain"]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +73,6 @@ def test_a_frame_that_comes_back_is_not_framed_again():
         (DIGEST, f"{DIGEST}?x=1"),
         ("/user/ada", "//example.com"),
         ("/user/ada", "https://example.com"),
-        ("/user/ada/sandbox/frame", "/files"),
         ("allow-scripts", "allow-scripts allow-same-origin"),
         ("</iframe>", "</iframe><script>1</script>"),
         ("src='", "onload='1' src='"),
@@ -71,5 +82,5 @@ def test_nothing_else_passes_as_such_a_frame(old, new):
     """What is no such frame to the letter is framed itself."""
     framed = shown("<script>1</script>", Wall(keeper=Keeper())).replace(old, new)
 
-    assert not frames.is_kept(framed)
+    assert frames.kept_at(framed) is None
     assert "srcdoc=" in shown(framed, Wall())
