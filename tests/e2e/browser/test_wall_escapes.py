@@ -225,14 +225,22 @@ def save(visit: Visit) -> None:
 
 def open_instead(visit: Visit, name: str) -> None:
     """Close all notebooks with their kernels, and open another one in the same page."""
-    visit.page.evaluate("jupyterapp.commands.execute('application:close-all')")
-    expect(visit.page.locator(".jp-NotebookPanel")).to_have_count(0)
+    visit.page.evaluate("() => void jupyterapp.commands.execute('application:close-all')")
+    panels, discard = (
+        visit.page.locator(".jp-NotebookPanel"),
+        visit.page.locator(".jp-Dialog .jp-mod-warn"),
+    )
+    # Widgets that are drawn again may have changed the notebook since it was saved.
+    wait_for(visit, lambda: discard.count() > 0 or panels.count() == 0, "the notebook is open")
+    if discard.count():
+        discard.click()
+    expect(panels).to_have_count(0)
     for session in visit.server.get("/api/sessions"):
         visit.server.call("DELETE", f"/api/sessions/{session['id']}")
     visit.page.evaluate("window.__ran = {}")
     visit.forget()
     visit.page.evaluate("path => jupyterapp.commands.execute('docmanager:open', {path})", name)
-    expect(visit.page.locator(".jp-NotebookPanel")).to_have_count(1)
+    expect(panels).to_have_count(1)
     visit.lab.wait_for_kernel()
 
 
