@@ -12,6 +12,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from jupyter_core.utils import ensure_async
@@ -269,14 +270,17 @@ class _TerminalWebSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
         """Take nothing: messages that count go to the terminal, not here."""
 
     def _check_names(self) -> None:
-        """Refuse what is not known: a name that is misspelt would be left unheeded in silence.
+        """Refuse a name that is misspelt, which would be left unheeded in silence.
 
-        Names that begin with an underscore are those of others on the way, such as `_xsrf`.
+        Pages add names of their own to addresses, and so do others on the way.
         """
         for name in self.request.query_arguments:
-            if name not in _KNOWN and not name.startswith("_"):
-                known = ", ".join(sorted(_KNOWN))
-                raise ValidationFailedError(name[:80], f"is not known here; known are {known}")
+            if name not in _KNOWN:
+                meant = get_close_matches(name.lower(), _KNOWN, n=1, cutoff=0.7)
+                if meant:
+                    raise ValidationFailedError(
+                        name[:80], f"is not known here; {meant[0]} is, and may be meant"
+                    )
 
     def _flag(self, name: str, default: str = "0") -> bool:
         value = self._given(name, default)

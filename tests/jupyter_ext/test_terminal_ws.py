@@ -239,6 +239,7 @@ BAD_SIZES = [
     {"cols": 80},
     {"ack": "yes"},
     {"columns": 80},
+    {"sessionId": "s"},
 ]
 
 
