@@ -595,7 +595,7 @@ def frame_probe(server: str, elsewhere: str, udp_port: int) -> str:
 def stored_widget(name: str) -> dict[str, Any]:
     """Return ``metadata.widgets`` of a notebook that acts as soon as it is opened (row 19)."""
     state = {
-        "_esm": act(name) + ";export default {}",
+        "_esm": f"(window.__ran ??= {{}})['{name}'] = true; export default {{}}",
         "_anywidget_id": name,
         "_model_module": "anywidget",
         "_model_module_version": "~0.11.*",
