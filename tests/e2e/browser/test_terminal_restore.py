@@ -37,7 +37,7 @@ def test_a_page_that_is_loaded_again_starts_nothing(lab: Lab, carrier: str) -> N
         lab.wait_for_kernel()
 
         restored = TerminalInPage(lab.page).wait_for("Disconnected", carrier)
-        expect(restored.root).to_contain_text("it has stopped")
+        expect(restored.root).to_contain_text("is stopped")
         lab.shot(f"terminal-restored-{carrier}")
         info = manager.lookup(name)
         assert info is not None
