@@ -12,6 +12,7 @@ import os
 import time
 
 from sandbox_runtime.quick import signal
+from sandbox_runtime.spare import SpareDescriptor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ __all__ = [
 
 VARIABLE = "SANDBOX_SESSION"
 """Name of the variable that holds a session's id, in its shell and all that is started there."""
+
+_spare = SpareDescriptor()
 
 # Positions in /proc/PID/stat after the name, which may hold anything.
 _STATE, _PARENT, _SESSION, _START = 0, 1, 3, 19
@@ -70,6 +73,14 @@ def find_members(
     since, until : Moment, optional
         Only what a command has started that began and ended then, with all below it.
     """
+    # Commands must end also where no descriptors are left.
+    with _spare:
+        return _find_members(shell, session_id, since, until)
+
+
+def _find_members(
+    shell: int, session_id: str, since: Moment | None, until: Moment | None
+) -> list[int]:
     parents: dict[int, int] = {}
     after: set[int] = set()
     later: set[int] = set()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from sandbox_runtime.quick import signal
+from sandbox_runtime.spare import SpareDescriptor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ __all__ = ["VARIABLE", "Ending", "find_members"]
 
 VARIABLE = "SANDBOX_TERMINAL"
 """Name of the variable that holds a terminal's id."""
+
+_spare = SpareDescriptor()
 
 _LOOK_AGAIN = 0.02
 _MOST_KILLS = 50
@@ -40,6 +43,12 @@ def find_members(session: int | None, terminal_id: str) -> list[int]:
     terminal_id : str
         What `VARIABLE` holds.
     """
+    # Terminals must end also where they have taken all descriptors.
+    with _spare:
+        return _find_members(session, terminal_id)
+
+
+def _find_members(session: int | None, terminal_id: str) -> list[int]:
     parents: dict[int, int] = {}
     members: set[int] = set()
     mark = f"{VARIABLE}={terminal_id}".encode("utf-8", "surrogateescape")

@@ -244,9 +244,10 @@ def test_what_cannot_be_started(
     assert client.call("runtime.health").terminals == before.terminals == 0
 
 
-def test_terminals_run_out_with_a_typed_error(start_runtime: Any) -> None:
+@pytest.mark.parametrize("descriptors", [40, 41, 42, 43])
+def test_terminals_run_out_with_a_typed_error(start_runtime: Any, descriptors: int) -> None:
     """Where descriptors do; what lives is not harmed, and there is room again later."""
-    runtime = start_runtime(rlimits={"nofile": 40})
+    runtime = start_runtime(rlimits={"nofile": descriptors})
     with runtime.connect() as client:
         made: list[TerminalInfo] = []
 
