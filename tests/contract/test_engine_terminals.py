@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -50,7 +51,13 @@ def _started(
     layout.root.mkdir(0o700)
     spec = SandboxSpec(sleep_after=None)
     started = engine.start(
-        Launch(sandbox_id="t", lifetime="terminals", token=TOKEN, spec=spec, layout=layout)
+        Launch(
+            sandbox_id="t",
+            lifetime=f"terminals-{os.getpid()}",
+            token=TOKEN,
+            spec=spec,
+            layout=layout,
+        )
     )
     yield started.socket
     engine.stop(None, layout, grace=0)

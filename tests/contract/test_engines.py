@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,8 @@ def started(
 def launch(layout: StateLayout) -> Launch:
     return Launch(
         sandbox_id="contract",
-        lifetime=f"contract-{os.getpid()}",
+        # Engines find by it: one per state, as several of this module's live at once.
+        lifetime=f"contract-{sha256(str(layout.root).encode()).hexdigest()[:16]}",
         token=TOKEN,
         spec=SandboxSpec(sleep_after=None, env={"GIVEN": "value"}),
         layout=layout,

@@ -136,19 +136,40 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="module")
-def lab_server(new_home: Callable[[], JupyterHome]) -> Iterator[JupyterServer]:
-    home = new_home()
+def lab_of(
+    home: JupyterHome, *arguments: str, draws_all: bool = False, **environment: str
+) -> JupyterServer:
+    """Return a JupyterLab of a user, not yet begun, whose page asks for nothing and fetches no news.
+
+    Parameters
+    ----------
+    *arguments, **environment : str
+        More of both for its command.
+    draws_all : bool
+        Draw all cells, whether they are in view or not.
+    """
     folder = home.root / "cfg" / "labconfig"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     (folder / "page_config.json").write_text(json.dumps(PAGE_CONFIG))
-    with JupyterServer(
+    if draws_all:
+        notebooks = home.root / "settings" / "@jupyterlab" / "notebook-extension"
+        notebooks.mkdir(parents=True)
+        settings = json.dumps({"windowingMode": "none"})
+        (notebooks / "tracker.jupyterlab-settings").write_text(settings)
+    return JupyterServer(
         home,
+        *arguments,
         app="jupyterlab",
         # In a virtual environment JupyterLab would keep both in the environment itself.
         JUPYTERLAB_SETTINGS_DIR=str(home.root / "settings"),
         JUPYTERLAB_WORKSPACES_DIR=str(home.root / "workspaces"),
-    ) as server:
+        **environment,
+    )
+
+
+@pytest.fixture(scope="module")
+def lab_server(new_home: Callable[[], JupyterHome]) -> Iterator[JupyterServer]:
+    with lab_of(new_home()) as server:
         yield server
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.e2e.browser.conftest import PAGE_CONFIG, Lab
+from tests.e2e.browser.conftest import Lab, lab_of
 from tests.support.jupyter_home import JupyterHome
 from tests.support.ws_connection import JupyterServer
 
@@ -34,18 +33,8 @@ _LYING = (
 
 @pytest.fixture(scope="module")
 def server(new_home: Callable[[], JupyterHome]) -> Iterator[JupyterServer]:
-    home = new_home()
-    folder = home.root / "cfg" / "labconfig"
-    folder.mkdir()
-    (folder / "page_config.json").write_text(json.dumps(PAGE_CONFIG))
-    with JupyterServer(
-        home,
-        app="jupyterlab",
-        JUPYTERLAB_SETTINGS_DIR=str(home.root / "settings"),
-        JUPYTERLAB_WORKSPACES_DIR=str(home.root / "workspaces"),
-        # The extension of these sources, also where another one is installed.
-        JUPYTER_PATH=str(_DATA),
-    ) as server:
+    # The extension of these sources, also where another one is installed.
+    with lab_of(new_home(), JUPYTER_PATH=str(_DATA)) as server:
         yield server
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from sandbox_kernel.manager.manager import Manager
 from sandbox_kernel.manager.settings import Settings
-from tests.e2e.browser.conftest import PAGE_CONFIG, Lab
+from tests.e2e.browser.conftest import Lab, lab_of
 from tests.e2e.browser.terminal_page import TerminalInPage
 from tests.e2e.browser.wire import Wire
 from tests.support.jupyter_home import JupyterHome, describe, processes_below
@@ -39,11 +38,7 @@ CONNECT = """address => new Promise(resolve => {
 @pytest.fixture
 def home(new_home: Callable[[], JupyterHome]) -> JupyterHome:
     """A user whose servers end with the test."""
-    home = new_home()
-    folder = home.root / "cfg" / "labconfig"
-    folder.mkdir()
-    (folder / "page_config.json").write_text(json.dumps(PAGE_CONFIG))
-    return home
+    return new_home()
 
 
 @pytest.fixture
@@ -51,15 +46,7 @@ def start_server(home: JupyterHome) -> Iterator[Callable[[], JupyterServer]]:
     servers: list[JupyterServer] = []
 
     def start() -> JupyterServer:
-        settings, workspaces = home.root / "settings", home.root / "workspaces"
-        servers.append(
-            JupyterServer(
-                home,
-                app="jupyterlab",
-                JUPYTERLAB_SETTINGS_DIR=str(settings),
-                JUPYTERLAB_WORKSPACES_DIR=str(workspaces),
-            )
-        )
+        servers.append(lab_of(home))
         return servers[-1]
 
     yield start

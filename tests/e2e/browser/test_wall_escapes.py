@@ -25,7 +25,7 @@ import nbformat
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Frame, Locator, expect
 
-from tests.e2e.browser.conftest import PAGE_CONFIG, Lab
+from tests.e2e.browser.conftest import Lab, lab_of
 from tests.support.canary import Canary
 from tests.support.escapes import (
     FRAME,
@@ -81,21 +81,9 @@ def ways(canary: Canary) -> list[Escape]:
 @pytest.fixture(scope="module")
 def server(new_home: Callable[[], JupyterHome]) -> Iterator[JupyterServer]:
     """JupyterLab that logs every request, and draws all cells whether they are in view or not."""
-    home = new_home()
-    config = home.root / "cfg" / "labconfig"
-    config.mkdir()
-    (config / "page_config.json").write_text(json.dumps(PAGE_CONFIG))
-    notebooks = home.root / "settings" / "@jupyterlab" / "notebook-extension"
-    notebooks.mkdir(parents=True)
-    settings = json.dumps({"windowingMode": "none"})
-    (notebooks / "tracker.jupyterlab-settings").write_text(settings)
-    with JupyterServer(
-        home,
-        "--ServerApp.log_level=DEBUG",
-        "--LabApp.expose_app_in_browser=True",
-        app="jupyterlab",
-        JUPYTERLAB_SETTINGS_DIR=str(home.root / "settings"),
-        JUPYTERLAB_WORKSPACES_DIR=str(home.root / "workspaces"),
+    logs_all = "--ServerApp.log_level=DEBUG"
+    with lab_of(
+        new_home(), logs_all, "--LabApp.expose_app_in_browser=True", draws_all=True
     ) as server:
         yield server
 

@@ -16,7 +16,7 @@ import nbformat
 import pytest
 from playwright.sync_api import Browser, FrameLocator, Locator, Route, expect
 
-from tests.e2e.browser.conftest import PAGE_CONFIG, Lab
+from tests.e2e.browser.conftest import Lab, lab_of
 from tests.support.jupyter_home import JupyterHome
 from tests.support.kernel_driver import KERNEL
 from tests.support.ws_connection import JupyterServer
@@ -88,22 +88,10 @@ STUBS = {
 @pytest.fixture(scope="module")
 def server(new_home: Callable[[], JupyterHome]) -> Iterator[JupyterServer]:
     home = new_home()
-    config = home.root / "cfg" / "labconfig"
-    config.mkdir()
-    (config / "page_config.json").write_text(json.dumps(PAGE_CONFIG))
     (home.root / "cfg" / "jupyter_sandbox_config.json").write_text(
         json.dumps({"SandboxManager": {"network": True}})
     )
-    notebooks = home.root / "settings" / "@jupyterlab" / "notebook-extension"
-    notebooks.mkdir(parents=True)
-    settings = json.dumps({"windowingMode": "none"})
-    (notebooks / "tracker.jupyterlab-settings").write_text(settings)
-    with JupyterServer(
-        home,
-        app="jupyterlab",
-        JUPYTERLAB_SETTINGS_DIR=str(home.root / "settings"),
-        JUPYTERLAB_WORKSPACES_DIR=str(home.root / "workspaces"),
-    ) as server:
+    with lab_of(home, draws_all=True) as server:
         yield server
 
 
