@@ -41,6 +41,14 @@ __all__ = [
 ]
 
 _RELAY = "sandbox_kernel.kernel.launch"
+# jupyter_client puts the server's own interpreter in the place of the names.
+_INTERPRETERS = (
+    [sys.executable],
+    ["python"],
+    ["python3"],
+    [f"python{sys.version_info[0]}.{sys.version_info[1]}"],
+)
+_VARIABLES = frozenset({"MALLOC_ARENA_MAX", "SANDBOX_ID"})
 _DEFAULT_KERNEL = "sandbox-python"
 _HOST_EXTENSIONS = frozenset({"jupyter_lsp"})
 """Extensions that start programs on files of users; by the alphabet they are linked after ours."""
@@ -111,10 +119,19 @@ class SandboxKernelSpecManager(KernelSpecManager):
 
 
 def runs_in_sandbox(spec: KernelSpec) -> bool:
-    """Whether a kernel is the relay, which runs no code of a notebook itself."""
+    """Whether a kernel is the relay, which runs no code of a notebook itself.
+
+    The relay of this server's environment, that is: another program could do anything before it,
+    and so could variables that tell an interpreter or the relay what to load and what to trust.
+    """
     argv = list(spec.argv)
     # Without -P a module beside the notebook would be run; a provisioner could start anything.
-    return argv[1:4] == ["-P", "-m", _RELAY] and "kernel_provisioner" not in (spec.metadata or {})
+    return (
+        argv[:1] in _INTERPRETERS
+        and argv[1:4] == ["-P", "-m", _RELAY]
+        and set(spec.env or {}) <= _VARIABLES
+        and "kernel_provisioner" not in (spec.metadata or {})
+    )
 
 
 # --- what the server is told ------------------------------------------------------------------

@@ -19,16 +19,28 @@ from tests.support.kernel_driver import KERNEL, Kernel
 from tests.support.ws_connection import JupyterServer, WsConnection
 
 LOCKED = "--JupyterSandbox.locked=True"
+_RELAY = ["-P", "-m", "sandbox_kernel.kernel.launch", "{connection_file}"]
+POSING = {
+    "posing": {"argv": ["sh", "-c", "exit 1", *_RELAY[1:]]},
+    "posing-program": {"argv": ["/bin/sh", *_RELAY]},
+    "posing-path": {"argv": ["python", *_RELAY], "env": {"PYTHONPATH": "/workspace"}},
+    "posing-trust": {"argv": ["python", *_RELAY], "env": {"SANDBOX_CONFIG": "{}"}},
+    "posing-provisioner": {
+        "argv": ["python", *_RELAY],
+        "metadata": {"kernel_provisioner": {"provisioner_name": "local-provisioner"}},
+    },
+}
+"""Kernels that look like the relay, and start or trust something else."""
 
 
 @pytest.fixture(scope="module")
 def locked_home(new_home) -> JupyterHome:
     home = new_home()
-    folder = home.data / "kernels" / "posing"
-    folder.mkdir(parents=True)
-    argv = ["sh", "-c", "exit 1", "-m", "sandbox_kernel.kernel.launch", "{connection_file}"]
-    spec = {"argv": argv, "display_name": "Posing", "language": "python"}
-    (folder / "kernel.json").write_text(json.dumps(spec))
+    for name, spec in POSING.items():
+        folder = home.data / "kernels" / name
+        folder.mkdir(parents=True)
+        named = {"display_name": "Posing", "language": "python", **spec}
+        (folder / "kernel.json").write_text(json.dumps(named))
     return home
 
 
@@ -119,7 +131,7 @@ def test_only_sandbox_kernels_are_listed(server):
     assert head(server, "/kernelspecs/python3/logo-64x64.png")[0] == 404
 
 
-@pytest.mark.parametrize("name", ["python3", "PYTHON3", "posing"])
+@pytest.mark.parametrize("name", ["python3", "PYTHON3", *POSING])
 def test_host_kernels_are_refused_by_name(server, name):
     """By the kernels' route, the sessions' route, and as the new kernel of a session."""
     refusals = [
