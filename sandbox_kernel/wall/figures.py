@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from html import unescape
 from typing import Any
 
 from sandbox_kernel.wall.verdicts import Refused
@@ -37,6 +38,14 @@ _MAPS = re.compile(r"(?:choropleth|density|scatter)(?:map|mapbox|geo)|choropleth
 _ADDRESSES = frozenset({"href", "source", "src", "style", "topojsonURL", "uri", "url"})
 _ADDRESS = re.compile(r"[/:\\]")
 _IMAGE_DATA = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*", re.ASCII)
+# Where buttons and steps of an animation change a figure, traits are named by paths.
+_PATH = re.compile(r"[.\[\]]+")
+_LATER = frozenset({"args", "args2"})
+_PLACE = re.compile(
+    r"[\x00-\x20]*(?:\.{0,2}[/\\]|[a-z][a-z0-9+.\t\r\n-]*:\s*[/\\]|https?:)", re.IGNORECASE
+)
+_STYLED = re.compile(r"\bstyle\s*=", re.IGNORECASE)
+_LOADING_STYLE = re.compile(r"(?:url|src|image|image-set|cross-fade)\s*\(|\\", re.IGNORECASE)
 _SCRIPT = re.compile(r"(?:java|vb)script\s*:|data\s*:\s*text", re.IGNORECASE)
 _PLAIN_NUMBERS = frozenset({int, float, bool, type(None)})
 
@@ -93,14 +102,39 @@ def _look_through(figure: dict[str, Any]) -> None:
                         left.append(each)
             continue
         for name, each in value.items():
-            if type(each) is str:
+            if name in _LATER:
+                _look_at_later(each)
+            elif type(each) is str:
                 _look_at(each)
-                if name in _ADDRESSES and _ADDRESS.search(each) and not _IMAGE_DATA.fullmatch(each):
+                is_address = _PATH.split(name.rstrip("]"))[-1] in _ADDRESSES
+                if is_address and _ADDRESS.search(each) and not _IMAGE_DATA.fullmatch(each):
                     raise Refused("a figure that names an address")
             elif type(each) in (list, dict):
                 left.append(each)
 
 
+def _look_at_later(value: Any) -> None:
+    """Refuse addresses and maps in what a button does to the figure, whatever they are for."""
+    left = [value]
+    while left:
+        each = left.pop()
+        if type(each) is list:
+            left += each
+        elif type(each) is dict:
+            left += each.values()
+        elif type(each) is str:
+            _look_at(each)
+            if _PLACE.match(each) and not _IMAGE_DATA.fullmatch(each):
+                raise Refused("a figure with a button that names an address")
+            if _MAPS.fullmatch(each):
+                raise Refused("a figure with a map, which the page would load")
+
+
 def _look_at(text: str) -> None:
     if ":" in text and _SCRIPT.search(text):
         raise Refused("a figure with a script in a text")
+    if "=" in text and "<" in text:
+        # Texts have tags for their looks, in which characters may be spelled by references.
+        plain = unescape(text)
+        if _STYLED.search(plain) and _LOADING_STYLE.search(plain):
+            raise Refused("a figure with a style that loads something")

@@ -10,6 +10,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
+from sandbox_kernel.wall import formulas
+
 if TYPE_CHECKING:
     import nh3
 
@@ -35,6 +37,8 @@ _TABLE = re.compile(
     r"""|<th (?:rowspan|colspan)="[0-9]{1,5}" (?:valign="top"|halign="left")>[^<]*+)*+"""
     r"""</table>\s*(?:<p>[^<]*</p>)?\s*(?(1)</div>)\s*"""
 )
+# Commands of formulas begin with one.
+_BACKSLASH = re.compile(r"\\|&#|&bsol")
 _REMOTE_IMAGE = re.compile(
     r"""<(?:img|source)\b[^<>]*\bsrc(?:set)?\s*=\s*["']?\s*(?:https?:|//)""", re.IGNORECASE
 )
@@ -110,7 +114,7 @@ def plain_table(html: str) -> str | None:
     Tables are what cells show most, and to parse them takes longer than all else the relay does.
     """
     table = _without_table_style(html)
-    return table if _TABLE.fullmatch(table) else None
+    return table if _TABLE.fullmatch(table) and not _BACKSLASH.search(table) else None
 
 
 def route(html: str) -> Literal["passive", "active"]:
@@ -145,8 +149,8 @@ def clean(html: str) -> str:
     """Return the HTML that remains when everything but text, tables and their looks is left out.
 
     What comes out has no script, style sheet, form, id, name, event handler or data attribute,
-    loads nothing, and links only to the web and to mail addresses.  HTML that `is_large` comes out
-    as the text it is.
+    loads nothing, and links only to the web and to mail addresses; nor do its formulas more.  HTML
+    that `is_large` comes out as the text it is.
     """
     if is_large(html):
         return f"<pre>{html.replace('&', '&amp;').replace('<', '&lt;').replace('>', '&gt;')}</pre>"
@@ -155,8 +159,8 @@ def clean(html: str) -> str:
         rest = _cleaner(filters=False).clean(html)
         # An escape in a style, which may have come as an entity, means what nobody sees.
         if "\\" not in rest or "style=" not in rest:
-            return rest
-    return _cleaner(filters=True).clean(html)
+            return formulas.tame_html(rest)
+    return formulas.tame_html(_cleaner(filters=True).clean(html))
 
 
 def _without_table_style(html: str) -> str:
@@ -196,7 +200,8 @@ def _keep(tag: str, attribute: str, value: str) -> str | None:
 
 
 def _pulls(style: str) -> bool:
-    """Whether a style has a margin below zero, and so pulls a thing over its neighbours."""
+    """Whether a style may have a margin below zero, and so pull a thing over its neighbours."""
     return any(
-        "margin" in each and "-" in each.partition(":")[2] for each in style.lower().split(";")
+        "margin" in each and re.search(r"[-(]", each.partition(":")[2])
+        for each in style.lower().split(";")
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from sandbox_kernel.wall import forms, html
+from sandbox_kernel.wall import forms, formulas, html
 from sandbox_kernel.wall.markdown import MOST_CHARACTERS
 from sandbox_kernel.wall.modes import Wall
 from sandbox_kernel.wall.verdicts import Refused
@@ -295,6 +295,7 @@ class _Cleaner:
             clean = _harmless_markup(text, self._wall) if is_told else _without_tags(text)
         if not self._wall.loads:
             clean = _IMAGE.sub(lambda found: _own_or_link(clean, found), clean)
+        clean = formulas.tame_markdown(clean)
         if clean != text:
             self.note(f"{where}: markup that acts or loads shown as text")
         return clean

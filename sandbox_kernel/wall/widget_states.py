@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sandbox_kernel.wall import forms, html
+from sandbox_kernel.wall import forms, formulas, html
 from sandbox_kernel.wall.modes import Wall
 from sandbox_kernel.wall.verdicts import Refused
 from sandbox_kernel.wall.widget_table import MODELS
@@ -52,6 +52,10 @@ _FORMATS = {
 }
 """What pages can show and cannot take for anything else: SVG may hold scripts, and a ``url`` makes
 them load whatever it says."""
+
+_TYPED = frozenset({"ComboboxModel", "PasswordModel", "TextareaModel", "TextModel"})
+"""Their values are what is typed in, and stay as they are.  All other texts may be typeset by a
+page, or end up by a link in one that is."""
 
 _NOT_LINKED = frozenset(
     {"description_allow_html", "icon", "icons", "layout", "outputs", "source", "style", "target"}
@@ -93,12 +97,19 @@ class Model:
 
     def may_be_read(self, trait: str) -> bool:
         """Whether a link may copy this trait to another widget."""
+        return self._has(trait) and not self.is_typed(trait)
+
+    def _has(self, trait: str) -> bool:
         return trait in self.texts or trait in self.others
+
+    def is_typed(self, trait: str) -> bool:
+        """Whether this trait is a text that users edit, of which nothing is changed."""
+        return trait == "value" and self.name in _TYPED
 
     def may_be_set(self, trait: str) -> bool:
         """Whether any value of another widget may end up in this trait, past every judge."""
         return (
-            self.may_be_read(trait)
+            self._has(trait)
             and not trait.startswith("_")
             and not self.is_style
             and not self.is_link
@@ -191,8 +202,20 @@ def judge_state(
         elif _is_of_kind(model, trait, value):
             kept = _judge_trait(model, trait, value, wall, find)
             if kept is not _LEFT_OUT:
-                judged[trait] = kept
+                is_kept_whole = model.is_typed(trait) or trait == "outputs"
+                judged[trait] = kept if is_kept_whole else _tamed(kept)
     return judged, _judge_paths(model, judged, paths, buffers)
+
+
+def _tamed(value: Any) -> Any:
+    """Return a value in whose texts formulas do no more than show themselves."""
+    if isinstance(value, str):
+        return formulas.tame(value)
+    if isinstance(value, list):
+        return [_tamed(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _tamed(each) for name, each in value.items()}
+    return value
 
 
 def _is_identity(model: Model, trait: str, value: object) -> bool:
@@ -281,9 +304,12 @@ def _judge_end(model: Model, trait: str, value: object, find: Find) -> object:
     match value:
         case [str(other_id), str(linked)]:
             other = find(other_id.removeprefix(_REFERENCE))
+            is_read = trait == "source" or model.name == "LinkModel"
             is_set = trait == "target" or model.name == "LinkModel"
-            if other is not None and (
-                other.may_be_set(linked) if is_set else other.may_be_read(linked)
+            if (
+                other is not None
+                and (not is_read or other.may_be_read(linked))
+                and (not is_set or other.may_be_set(linked))
             ):
                 return value
     raise Refused("a link of widgets to what is judged before it is drawn")

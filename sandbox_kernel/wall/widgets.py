@@ -175,9 +175,9 @@ class Widgets:
             passed = self._judge_update(model, value, buffers)
             return Passed({"method": method, **passed.data}, passed.buffers)
         if method == "custom":
-            # To a widget of ipywidgets it says "focus" at most, and needs no buffers for it.
-            content = {"method": method, "content": value.get("content")}
-            return None if model is None else Passed(content, ())
+            # To a widget of ipywidgets it says no more than to take the focus: what is typed
+            # elsewhere would go to the sandbox.
+            return None
         raise Refused("a word that widgets do not have")
 
     def close(self, comm_id: str, data: object, buffers: Sequence[Buffer] = ()) -> Passed:

@@ -27,6 +27,14 @@ def test_a_figure_passes_as_it_is() -> None:
     assert check(FIGURE) == FIGURE
 
 
+def test_looks_of_texts_and_buttons_pass() -> None:
+    text = '<span style="color:red;font-size:2em">x</span>'
+    args = [{"title.text": "Year: 2020", "xaxis.tickformat": ".2f"}, {"type": ["bar"]}]
+    layout = {"title": {"text": text}, "updatemenus": [{"buttons": [{"args": args}]}]}
+
+    assert check({**FIGURE, "layout": layout})["layout"] == layout
+
+
 def test_a_template_may_name_maps() -> None:
     """The library gives each figure one that names every kind of trace, and draws none by it."""
     data = {name: [{"type": name}] for name in ("choropleth", "scattermap", "scattergeo")}
@@ -58,6 +66,26 @@ def test_of_the_settings_those_pass_that_only_draw() -> None:
         {"data": [{"type": "choropleth", "locations": ["x"]}]},
         {"data": [{"type": "image", "source": "//x.invalid"}]},
         {"frames": [{"layout": {"images": [{"source": "https://x.invalid"}]}}]},
+        {"frames": [{"layout": {"images[0].source": "https://x.invalid"}}]},
+        *(
+            {"layout": {"updatemenus": [{"buttons": [{"args": args}]}]}}
+            for args in (
+                ["images[0].source", "https://x.invalid"],
+                [{"images[0].source": "\thttp:x.invalid"}],
+                [{}, {"images": [{"source": "../../api/x"}]}],
+                ["type", "scattermapbox"],
+                ["title.text", '<b style="cursor:url(//x.invalid)">x</b>'],
+            )
+        ),
+        *(
+            {"layout": {"title": {"text": text}}}
+            for text in (
+                '<span style="cursor:url(https://x.invalid),auto">x</span>',
+                "<b STYLE = 'mask-image:u&#114;l(//x.invalid)'>x</b>",
+                '<i style="background:\\75rl(//x.invalid)">x</i>',
+                '<sup style="background:image-set(&quot;//x.invalid&quot; 1x)">x</sup>',
+            )
+        ),
         {"data": [{"text": ['<a href="javascript:1">x</a>']}]},
         {"layout": {"title": {"text": '<a href="JAVASCRIPT :1">x</a>'}}},
         {"data": 5},

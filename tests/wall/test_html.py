@@ -93,6 +93,7 @@ def test_looks_of_text_are_kept() -> None:
         "list-style-image:url(//x.invalid)",
         "margin-top:-99px",
         "margin:&#45;9px",
+        "margin-top:calc(900px * sin(4rad))",
         "transform:scale(9)",
         "content:'x'",
         "--x:1",

@@ -6,6 +6,7 @@ Rows are those of the table of ways out of a notebook page that the end-to-end s
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -129,11 +130,12 @@ def test_files_that_were_uploaded_pass_with_their_bytes(notebook: Notebook) -> N
         notebook.update("c", b"1", b"2", value=files[:1], paths=places)
 
 
-def test_focus_is_passed_on(notebook: Notebook) -> None:
+def test_a_widget_does_not_take_the_focus(notebook: Notebook) -> None:
+    """What is typed elsewhere in the page would go to the sandbox."""
     notebook.open("TextModel")
     custom = {"method": "custom", "content": {"do": "focus"}}
 
-    assert notebook.widgets.message("c", {**custom, "more": 1}, [b"x"]) == Passed(custom, ())
+    assert notebook.widgets.message("c", custom) is None
 
 
 # --- rows -------------------------------------------------------------------------------------
@@ -465,9 +467,9 @@ def test_a_link_does_not_carry_a_value_past_its_judge(
     notebook: Notebook, link: str, comm_id: str, trait: str
 ) -> None:
     """A page copies along a link what a text widget may hold and an HTML widget may not."""
-    kinds = ["TextModel", "HTMLModel", "LabelModel", "ImageModel", "OutputModel"]
+    kinds = ["ValidModel", "HTMLModel", "LabelModel", "ImageModel", "OutputModel"]
     for name in [*kinds, "LabelStyleModel", "LayoutModel"]:
-        known = {"LabelStyleModel": "style", "TextModel": "text"}
+        known = {"LabelStyleModel": "style", "ValidModel": "text"}
         notebook.open(name, known.get(name, name.removesuffix("Model").lower()))
     notebook.widgets.open("stranger", "jupyter.widget", {"state": {}})
     source, target = ["IPY_MODEL_text", "value"], [f"IPY_MODEL_{comm_id}", trait]
@@ -487,6 +489,39 @@ def test_a_link_goes_both_ways_or_one(notebook: Notebook) -> None:
 
     assert notebook.open("DirectionalLinkModel", "one", **ends).note is None
     assert notebook.open("LinkModel", "both", **ends).note is not None
+
+
+@pytest.mark.parametrize("link", ["LinkModel", "DirectionalLinkModel"])
+@pytest.mark.parametrize("name", ["TextModel", "TextareaModel", "PasswordModel", "ComboboxModel"])
+def test_what_is_typed_stays_as_it_is_and_is_not_drawn_by_a_link(
+    notebook: Notebook, link: str, name: str
+) -> None:
+    """A page would typeset it as a formula elsewhere, past every judge."""
+    text = r"C:\data $\style{x}{y}$"
+    notebook.open("LabelModel", "label")
+    ends = {"source": ["IPY_MODEL_c", "value"], "target": ["IPY_MODEL_label", "value"]}
+
+    assert notebook.open(name, "c", value=text).data["state"]["value"] == text
+    stands_in(notebook.open(link, "l", **ends))
+
+
+@pytest.mark.parametrize(
+    ("name", "trait", "value"),
+    [
+        ("LabelModel", "value", r"$\style{cursor:url(https://x.invalid)}{x}$"),
+        ("IntSliderModel", "description", r"$\href{x}{y}$"),
+        ("IntSliderModel", "value", [{"a": r"$\href{x}{y}$"}]),
+        ("HTMLModel", "value", r"$\bbox[x]{y}$"),
+        ("HTMLMathModel", "value", r"$\sty<wbr>le{x}{y}$"),
+    ],
+)
+def test_formulas_in_widgets_only_show_themselves(
+    notebook: Notebook, name: str, trait: str, value: object
+) -> None:
+    passed = notebook.open(name, **{trait: value}).data["state"][trait]
+
+    assert passed
+    assert not re.search(r"\\[a-z]", str(passed).replace("\\\\", "\\"))
 
 
 @pytest.mark.parametrize(
