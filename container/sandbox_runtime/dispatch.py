@@ -181,6 +181,7 @@ _FAMILIES: dict[str, str] = {
     "file": "sandbox_runtime.file_handlers",
     "git": "sandbox_runtime.git_handlers",
     "session": "sandbox_runtime.session_handlers",
+    "pool": "sandbox_runtime.pool_handlers",
     "port": "sandbox_runtime.port_handlers",
 }
 """Modules with more handlers, by the part of the operations' names before the dot."""

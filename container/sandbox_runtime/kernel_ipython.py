@@ -55,6 +55,8 @@ class SandboxKernel(InterruptibleCells):
             elif channel == Channel.SHELL:
                 self.pipe.cork()
                 self._route_shell(record)
+            elif channel == Channel.META:
+                _take_environment(from_json(record.parts[0]))
         except Exception:
             self.log.exception("A record that is no message")
 
@@ -266,6 +268,17 @@ class SandboxKernel(InterruptibleCells):
         flag = self.shell.history_manager.save_flag
         if flag is not None:
             flag.set()
+
+
+def _take_environment(told: Any) -> None:
+    """Take variables that were not known when this interpreter started."""
+    if told.get("op") != "environment":
+        return  # of a newer runtime
+    for name, value in told["variables"].items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def _answered_id(record: Record) -> str | None:

@@ -26,7 +26,7 @@ from sandbox_kernel.errors import (
     ValidationFailedError,
 )
 from sandbox_kernel.wire.codec import dump_json, load_json
-from sandbox_kernel.wire.kernel import MAX_RECORD
+from sandbox_kernel.wire.kernel import MAX_RECORD, Channel, encode_record
 from sandbox_kernel.wire.operations import (
     Empty,
     EndKernelRequest,
@@ -43,12 +43,14 @@ from sandbox_runtime.packages import fingerprint
 from sandbox_runtime.quick import deque, signal
 from sandbox_runtime.ring import Ring
 from sandbox_runtime.spawn import check_folder, overlay, program_name, spawn
+from sandbox_runtime.warm_kernel import NAMED_LATER, WarmKernel, told_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from sandbox_kernel.wire.pool_operations import WarmRequest
     from sandbox_kernel.wire.record import Record
     from sandbox_runtime.activity import Activity
     from sandbox_runtime.children import Children
@@ -217,6 +219,8 @@ class Kernel:
         """Offset up to which its output was sent, over whatever connection."""
         self.input_waiting = 0
         self.attachment: _Attachment | None = None
+        self.on_output: list[Callable[[], None]] = []
+        """Called once it has written something."""
         self.on_start: list[Callable[[], None]] = []
         """Called once the pid is known; until then the kernel is being forked."""
         self.on_exit: list[Callable[[], None]] = []
@@ -311,10 +315,17 @@ class Kernel:
         else:
             self.ring.filled(count)
         self._floods = count >= FLOOD
+        if self.on_output:
+            self._has_output()
         if self.attachment is not None:
             self.attachment.send()
         self._watch_output()
         return count
+
+    def _has_output(self) -> None:
+        waiting, self.on_output = self.on_output, []
+        for each in waiting:
+            each()
 
     def _watch_output(self) -> None:
         wanted = self._stdout_fd >= 0 and self.running and self._room > 0
@@ -593,6 +604,7 @@ class Kernels:
         self._package_folder = package_folder
         self._python = config.python or sys.executable
         self._table: dict[str, Kernel] = {}
+        self._warm: WarmKernel | None = None
         self._server: ForkClient | None = None
         self._server_packages: tuple[tuple[str, int], ...] = ()
         self._server_variables: dict[str, str] = {}
@@ -600,7 +612,8 @@ class Kernels:
         self._server_starts = 0
 
     def __len__(self) -> int:
-        return sum(each.running for each in self._table.values())
+        warm = self._warm is not None and self._warm.kernel.running
+        return sum(each.running for each in self._table.values()) + warm
 
     def living(self) -> list[KernelInfo]:
         """Return every living kernel."""
@@ -641,6 +654,9 @@ class Kernels:
         env = overlay(self.config.env, request.env)
         cwd = request.cwd or self.config.cwd
         check_folder(cwd)
+        warm = self._take_warm(argv, cwd, env)
+        if warm is not None:
+            return self._give_away(warm, request, env)
         kernel = Kernel(self, request.kernel_id, request.lease)
         launch = _Launch(argv, cwd, env, _open_pipes(kernel))
         try:
@@ -662,7 +678,8 @@ class Kernels:
             pid = spawn(launch.argv, cwd=launch.cwd, env=env, stdio=launch.stdio)
         finally:
             launch.close()
-        self._enter(kernel)
+        if kernel.kernel_id:
+            self._enter(kernel)
         kernel.started(pid)
 
     def _enter(self, kernel: Kernel) -> None:
@@ -681,6 +698,74 @@ class Kernels:
         if self.config.kernel_argv is not None:
             return self.config.kernel_argv
         return [self._python, "-Xfrozen_modules=off", "-m", "sandbox_runtime.kernel_main"]
+
+    # --- an interpreter for nobody yet --------------------------------------------------------
+
+    def warm(self, request: WarmRequest, exchange: Exchange) -> Record | None:
+        """Start an interpreter that waits for who wants it; one that waits already is kept."""
+        if self.stopping:
+            raise ProcessSpawnFailedError("a kernel", "the sandbox is stopping")
+        argv = self._argv(StartKernelRequest(kernel_id=""))
+        env = overlay(self.config.env, request.env)
+        cwd = request.cwd or self.config.cwd
+        check_folder(cwd)
+        previous, self._warm = self._warm, None
+        if previous is not None:
+            if previous.fits(argv, cwd, env):
+                self._warm = previous
+                return previous.kernel.info(existing=True)
+            previous.kernel.end(GROUP_GRACE)
+        kernel = Kernel(self, "", 0.0)
+        launch = _Launch(argv, cwd, env, _open_pipes(kernel))
+        try:
+            self._spawn(kernel, launch)
+        except BaseException:
+            kernel.dispose()
+            raise
+        self._warm = WarmKernel(kernel, argv, cwd, env)
+        self._answer_when_ready(kernel, exchange)
+        return None
+
+    def _answer_when_ready(self, kernel: Kernel, exchange: Exchange) -> None:
+        def ready() -> None:
+            kernel.on_exit.remove(ended)
+            exchange.result(kernel.info(existing=False))
+
+        def ended() -> None:
+            kernel.on_output.clear()
+            exchange.fail(ProcessSpawnFailedError("a kernel", "it ended before it was ready"))
+
+        kernel.on_output.append(ready)
+        kernel.on_exit.append(ended)
+
+    def _take_warm(self, argv: list[str], cwd: str, env: dict[str, str]) -> Kernel | None:
+        """Return the interpreter that waits, if it is what is wanted; then none waits any more."""
+        warm, self._warm = self._warm, None
+        if warm is None:
+            return None
+        if not warm.fits(argv, cwd, env):
+            # Somebody is here now and wants another; nobody would come for this one.
+            warm.kernel.end(GROUP_GRACE)
+            return None
+        return warm.kernel
+
+    def _give_away(
+        self, kernel: Kernel, request: StartKernelRequest, env: dict[str, str]
+    ) -> KernelInfo:
+        """Make a kernel of the interpreter that has waited."""
+        kernel.kernel_id, kernel.lease, kernel.started_at = (
+            request.kernel_id,
+            request.lease,
+            time.time(),
+        )
+        named = {name: env.get(name) for name in NAMED_LATER}
+        # Ahead of every request, so the first cell sees it.
+        kernel.write(memoryview(encode_record(Channel.META, (), (told_environment(named),))))
+        self._enter(kernel)
+        if self._may_fork(request):
+            # As after a kernel that was started anew: it prepares for the next one.
+            self._current_server(_starting_variables(env))
+        return kernel.info(existing=False)
 
     # --- the fork server ----------------------------------------------------------------------
 
@@ -815,6 +900,8 @@ class Kernels:
         self.stopping = True
         if self._server is not None:
             self._server.close()
+        if self._warm is not None:
+            self._warm.kernel.end(grace)
         for each in list(self._table.values()):
             each.end(grace, "ended")
 

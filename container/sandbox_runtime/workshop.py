@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sandbox_kernel.wire.pool_operations import ClaimRequest
     from sandbox_kernel.wire.rpc import Call
     from sandbox_runtime.children import Children
     from sandbox_runtime.connection import Exchange
@@ -215,6 +216,22 @@ class Workshop:
             time.monotonic(), sleep_after=request.sleep_after, keep_alive=request.keep_alive
         )
         self._runtime.check_idle()
+        return Empty()
+
+    def claim(self, request: ClaimRequest) -> Empty:
+        """Take an id; one that was taken, or given at the start, stays."""
+        runtime = self._runtime
+        env = runtime.config.env
+        if env.get("SANDBOX_ID", request.sandbox_id) != request.sandbox_id:
+            raise ValidationFailedError("sandbox_id", "must be what it is: the sandbox has its id")
+        # None in the other request means "as it is".
+        never = request.sleep_after is None
+        self.configure(
+            ConfigureRequest(
+                sleep_after=request.sleep_after, keep_alive=request.keep_alive or never
+            )
+        )
+        runtime.sandbox_id = env["SANDBOX_ID"] = request.sandbox_id
         return Empty()
 
     def shut_down(self, request: ShutdownRequest) -> Empty:

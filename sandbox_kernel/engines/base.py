@@ -204,6 +204,8 @@ class Launch:
     token: str
     spec: SandboxSpec
     layout: StateLayout
+    is_named_later: bool = False
+    """Whether the id is only that of a place in a pool: nothing inside gets to see it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,6 +263,8 @@ class Engine(Protocol):
     An engine that keeps more of a sandbox than what lies in its layout has two further methods:
     ``discard(layout)`` removes it when the sandbox is destroyed, and ``found(folder)`` yields a
     `Found` for each sandbox whose layout lies, or lay, in a folder.
+
+    One that can start a sandbox which gets its id later says so with ``names_later = True``.
     """
 
     name: str

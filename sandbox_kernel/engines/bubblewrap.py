@@ -33,6 +33,7 @@ class BubblewrapEngine:
     """
 
     name = _NAME
+    names_later = True
 
     def __init__(
         self,

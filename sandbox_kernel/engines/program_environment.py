@@ -11,13 +11,13 @@ __all__ = ["program_environment"]
 
 def program_environment(
     spec: SandboxSpec,
-    sandbox_id: str,
+    sandbox_id: str | None,
     python: PythonEnvironment,
     *,
     shell: str,
     is_layered: bool,
 ) -> dict[str, str]:
-    """Return the environment of every program in the sandbox."""
+    """Return the environment of every program in the sandbox, which may have no id yet."""
     prefix = python.prefix
     is_virtual = spec.python_prefix != spec.python_base_prefix
     path = [f"{prefix}/bin"] if prefix != "/usr" else []
@@ -28,8 +28,9 @@ def program_environment(
         "SHELL": shell,
         "LANG": "C.UTF-8",
         "TERM": "xterm-256color",
-        "SANDBOX_ID": sandbox_id,
     }
+    if sandbox_id is not None:
+        env["SANDBOX_ID"] = sandbox_id
     if is_virtual:
         env["VIRTUAL_ENV"] = prefix
     if not is_layered and is_virtual:

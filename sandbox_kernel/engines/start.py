@@ -38,6 +38,8 @@ from sandbox_kernel.errors import EngineStartError, LimitNotEnforceableError
 __all__ = ["Start"]
 
 _ENGINE = "bubblewrap"
+_UNNAMED = "sandbox"
+"""Host name of a sandbox that gets its id later: nobody can change it from outside."""
 _SPOOL_LIMIT = 1 << 30
 _EARLIER_PATIENCE = 0.5
 # Readable by root only, and the sandbox of root is root to the file system: they tell of the
@@ -270,7 +272,11 @@ class Start:
             "keep_alive": spec.keep_alive,
             "cwd": recipe.WORKSPACE if shown is None else shown.dest,
             "env": program_environment(
-                spec, self.launch.sandbox_id, python, shell=shell, is_layered=is_layered
+                spec,
+                None if self.launch.is_named_later else self.launch.sandbox_id,
+                python,
+                shell=shell,
+                is_layered=is_layered,
             ),
             "spool_dir": recipe.SPOOL,
             "spool_limit": _SPOOL_LIMIT,
@@ -341,9 +347,10 @@ class Start:
         if folder is not None:
             mounts.append(folder)
         links = etc.etc_links(_readlink) | python.links
-        files = etc.etc_files(self.launch.sandbox_id, network=spec.network, shell=shell, read=_read)
+        hostname = _UNNAMED if self.launch.is_named_later else self.launch.sandbox_id[:63]
+        files = etc.etc_files(hostname, network=spec.network, shell=shell, read=_read)
         return Plan(
-            hostname=self.launch.sandbox_id[:63],
+            hostname=hostname,
             network=spec.network,
             system=_system_folders(),
             mounts=tuple(mounts),

@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from sandbox_kernel.engines.base import FolderMode
 from sandbox_kernel.errors import InvalidProcessCwdError, SandboxConfigurationError, SandboxError
+from sandbox_kernel.kernel import standby
 from sandbox_kernel.kernel.aside import Aside
 from sandbox_kernel.kernel.connection import ConnectionInfo, read_connection_file
 from sandbox_kernel.kernel.hints import NO_KERNEL, NO_KERNEL_MEND, Facts
-from sandbox_kernel.kernel.identity import Identity, choose
+from sandbox_kernel.kernel.identity import Identity
 from sandbox_kernel.kernel.lifecycle import (
     RESTART_WAIT,
     RESTARTED,
@@ -33,18 +30,13 @@ from sandbox_kernel.kernel.lifecycle import (
     destroy_later,
 )
 from sandbox_kernel.kernel.link import Link, end_kernel
+from sandbox_kernel.kernel.started import Started, folder_inside, passed_on
 from sandbox_kernel.kernel.starter import Starter
 from sandbox_kernel.manager.running import Running
-from sandbox_kernel.wall.modes import FrameKeeper, Mode, OutputLimits, Wall
+from sandbox_kernel.wall.modes import Mode, Wall
 from sandbox_kernel.wire.operations import KernelInfo, StartKernelRequest
 
-if TYPE_CHECKING:
-    from sandbox_kernel.manager.settings import Settings
-
 __all__ = ["main"]
-
-_PASSED_ON = ("JPY_SESSION_NAME", "LANG", "LC_ALL", "LC_CTYPE", "MPLBACKEND", "TZ")
-"""Variables of the host that an interpreter gets to see; nothing else of the environment does."""
 
 _OUTPUTS = {
     Mode.STRICT: "strict: what acts is left out",
@@ -52,13 +44,12 @@ _OUTPUTS = {
     Mode.TRUSTED: "TRUSTED: they can act in the page, and so on the host",
 }
 
-_EPHEMERAL_STAY = 20.0
-"""Lease and idle time, in seconds, of a sandbox for one kernel: only a new relay could want it."""
-
 
 def main(arguments: Sequence[str]) -> int:
     """Serve one kernel; return the exit code."""
     signals = Signals()
+    if list(arguments[:1]) == [standby.OPTION]:
+        return _stand_by(int(arguments[1]), signals)
     starter = Starter(os.environ)
     try:
         connection_file, kernel = _read_arguments(arguments)
@@ -70,15 +61,51 @@ def main(arguments: Sequence[str]) -> int:
     except SandboxError as error:
         _complain(error, starter)
         return 1
+    return _run(info, started, kernel, signals, tell=partial(_complain, starter=starter))
+
+
+def _stand_by(descriptor: int, signals: Signals) -> int:
+    """Wait, with everything imported, for the kernel to serve; return the exit code."""
+    _import_for_the_relay()
+    post = standby.Post(descriptor)
+    order = post.wait(signals)
+    if order is None:
+        return 0
+    try:
+        os.environ.clear()
+        os.environ.update(order.environ)
+        os.chdir(order.cwd)
+        info = read_connection_file(order.connection_file)
+    except (OSError, SandboxError) as error:
+        post.refuse(str(error))
+        return 1
+    return _run(
+        info, order.started, None, signals, tell=lambda error: post.refuse(str(error)), post=post
+    )
+
+
+def _run(
+    info: ConnectionInfo,
+    started: Started,
+    kernel: list[str] | None,
+    signals: Signals,
+    *,
+    tell: Callable[[SandboxError], None],
+    post: standby.Post | None = None,
+) -> int:
+    """Serve the kernel, and end the sandbox that was for it alone; return the exit code."""
     try:
         code = _serve(
             info=info,
             started=started,
             kernel=kernel,
             signals=signals,
+            post=post,
         )
     except SandboxError as error:
-        _complain(error, starter)
+        tell(error)
+        if post is not None and not post.is_done:
+            return 1  # the server starts another relay, for the same sandbox
         # Where it ran before, it is another relay's.
         code, is_ours, wait = 1, started.running.started, 0.0
     else:
@@ -89,50 +116,24 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if code == SUPERSEDED else code
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Started:
-    identity: Identity
-    running: Running
-    lease: float
-    limits: OutputLimits
-    keeper: FrameKeeper | None
-    config_file: str
-
-
-def _start(connection_file: str, key: bytes, starter: Starter) -> _Started:
+def _start(connection_file: str, key: bytes, starter: Starter) -> Started:
     """Have the kernel's sandbox run; in a child, so the imports are its own."""
+    from sandbox_kernel.kernel.plan import plan  # noqa: PLC0415
     from sandbox_kernel.manager.manager import Manager  # noqa: PLC0415
-    from sandbox_kernel.manager.settings import load_settings, own_config_file  # noqa: PLC0415
 
-    settings = load_settings()
-    identity = choose(
-        connection_file=connection_file,
-        key=key,
-        environ=os.environ,
-        cwd=os.getcwd(),
-        configured_id=settings.kernel.sandbox_id,
-    )
-    spec = settings.spec(notebook_folder=Path(os.getcwd()))
-    lease = settings.kernel.lease
-    if identity.ephemeral:
-        spec = replace(spec, sleep_after=_EPHEMERAL_STAY, keep_alive=False)
-        lease = _EPHEMERAL_STAY
-    with closing(Manager(settings)) as manager:
+    planned = plan(connection_file, key, environ=os.environ, cwd=os.getcwd())
+    with closing(Manager(planned.settings)) as manager:
         running = manager.ensure(
-            identity.sandbox_id, spec, changes=starter.changes(spec), ephemeral=identity.ephemeral
+            planned.identity.sandbox_id,
+            planned.spec,
+            changes=starter.changes(planned.spec),
+            ephemeral=planned.identity.ephemeral,
         )
-    return _Started(
-        identity=identity,
-        running=running,
-        lease=lease,
-        limits=settings.outputs,
-        keeper=_keeper(settings, running.sandbox_id),
-        config_file=str(own_config_file()),
-    )
+    return planned.started(running)
 
 
 def _import_for_the_relay() -> None:
-    """Import while the sandbox starts; it takes tens of milliseconds."""
+    """Import while the sandbox starts, or nobody waits; it takes tens of milliseconds."""
     import sandbox_kernel.kernel.relay  # noqa: F401, PLC0415
 
 
@@ -155,30 +156,21 @@ def _read_arguments(arguments: Sequence[str]) -> tuple[str, list[str] | None]:
     return given[0], kernel
 
 
-def _keeper(settings: Settings, sandbox_id: str) -> FrameKeeper | None:
-    """Return what keeps documents of frames where the server hands them out, if it is to."""
-    if settings.kernel.frame_url is None:
-        return None
-    from sandbox_kernel.manager import frames  # noqa: PLC0415  only on such servers
-
-    store = frames.FrameStore(frames.frame_folder(settings.data_dir))
-    return frames.KeptFrames(store, sandbox_id, settings.kernel.frame_url)
-
-
 def _serve(
     *,
     info: ConnectionInfo,
-    started: _Started,
+    started: Started,
     kernel: list[str] | None,
     signals: Signals,
+    post: standby.Post | None,
 ) -> int:
     """Relay until the end; return the exit code, or what stands for it."""
     running, identity = started.running, started.identity
     request = StartKernelRequest(
         kernel_id=identity.kernel_id,
         argv=kernel,
-        cwd=os.getcwd() if running.spec.folder_mode is not FolderMode.NONE else None,
-        env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+        cwd=folder_inside(running.spec, os.getcwd()),
+        env=passed_on(os.environ),
         lease=started.lease,
     )
     link = Link(running.endpoint, request)
@@ -219,6 +211,8 @@ def _serve(
             signals=signals,
             parent=ParentWatch(os.environ),
         )
+        if post is not None:
+            post.done()
         code = relay.run()
     except BaseException:
         sockets.close(linger=False)
@@ -265,7 +259,7 @@ def _again(link: Link, **changes: object) -> Link:
     return other
 
 
-def _facts(started: _Started, cwd: str | None) -> Facts:
+def _facts(started: Started, cwd: str | None) -> Facts:
     """Return what hints may say; `cwd` of None is a notebook's folder that is not shown inside."""
     running, identity = started.running, started.identity
     spec = running.spec

@@ -8,7 +8,14 @@ from typing import NewType
 
 from sandbox_kernel.errors import InvalidSandboxIdError
 
-__all__ = ["SandboxId", "check_sandbox_id", "new_ephemeral_id", "new_lifetime", "new_token"]
+__all__ = [
+    "SandboxId",
+    "check_sandbox_id",
+    "new_ephemeral_id",
+    "new_lifetime",
+    "new_pool_id",
+    "new_token",
+]
 
 SandboxId = NewType("SandboxId", str)
 """An id that `check_sandbox_id` has accepted."""
@@ -59,6 +66,11 @@ def check_sandbox_id(sandbox_id: str, *, normalize_id: bool = False) -> SandboxI
 def new_ephemeral_id() -> SandboxId:
     """Return a fresh id for a sandbox that nobody named."""
     return SandboxId(f"k-{os.urandom(6).hex()}")
+
+
+def new_pool_id() -> SandboxId:
+    """Return a fresh id for a place in a pool; the sandbox there gets another one from its user."""
+    return SandboxId(f"pool-{os.urandom(6).hex()}")
 
 
 def new_lifetime() -> str:

@@ -29,7 +29,12 @@ from sandbox_kernel.errors import (
 from sandbox_kernel.manager import locks, log
 from sandbox_kernel.manager.doorbell import call_once
 from sandbox_kernel.manager.engine_choice import load_engine
-from sandbox_kernel.manager.identity import check_sandbox_id, new_lifetime, new_token
+from sandbox_kernel.manager.identity import (
+    check_sandbox_id,
+    new_lifetime,
+    new_pool_id,
+    new_token,
+)
 from sandbox_kernel.manager.lifecycle import Event, State, Step, advance, steps_to_running
 from sandbox_kernel.manager.registry import Entry, Registry
 from sandbox_kernel.manager.running import Running
@@ -44,12 +49,14 @@ from sandbox_kernel.manager.trees import remove_tree
 from sandbox_kernel.manager.wanted import (
     Wanted,
     differences,
+    fits,
     live_rules_differ,
     want,
     with_live_rules,
 )
 from sandbox_kernel.transports.endpoint import Endpoint
-from sandbox_kernel.wire.operations import ConfigureRequest, ShutdownRequest
+from sandbox_kernel.wire.operations import ConfigureRequest, Empty, ShutdownRequest
+from sandbox_kernel.wire.pool_operations import ClaimRequest, WarmRequest
 
 if TYPE_CHECKING:
     from sandbox_kernel.manager.ports import PortTokens
@@ -59,6 +66,7 @@ __all__ = ["Manager", "SandboxInfo"]
 
 _LABEL = "sandbox.json"
 _ANSWER_TIMEOUT = 2.0
+_WARM_TIMEOUT = 60.0
 
 _LAST_WORDS = 1.0
 """Seconds beyond the grace of its programs in which a runtime may tell its clients and end."""
@@ -224,7 +232,9 @@ class Manager:
         if not self._data.is_dir():
             return None
         entry = self._registry.get(name)
-        return None if entry is None or entry.state is State.DESTROYING else self._info(entry)
+        if entry is None or entry.state is State.DESTROYING or entry.pooled:
+            return None
+        return self._info(entry)
 
     def find_running(self, sandbox_id: str) -> Running | None:
         """Return how to reach a sandbox that runs already, or None; never starts anything."""
@@ -240,8 +250,11 @@ class Manager:
         """Return every sandbox, by id; never starts or changes anything."""
         if not self._data.is_dir():
             return []
-        entries = self._registry.all()
-        return [self._info(entry) for entry in entries if entry.state is not State.DESTROYING]
+        return [
+            self._info(entry)
+            for entry in self._registry.all()
+            if entry.state is not State.DESTROYING and not entry.pooled
+        ]
 
     def stop(self, sandbox_id: str, *, grace: float = 5.0) -> None:
         """End every process of a sandbox; its files stay, and the next `ensure` starts it again.
@@ -316,6 +329,140 @@ class Manager:
         self._forget_locks()
         return tuple(gone)
 
+    # --- sandboxes that wait in a pool ---
+
+    def warm(self, spec: SandboxSpec, request: WarmRequest, *, stay: float) -> Running:
+        """Start a sandbox for nobody yet, with an interpreter in it that takes messages.
+
+        It is not listed, has an id that only tells its place, and `claim` gives it another.
+
+        Parameters
+        ----------
+        spec : SandboxSpec
+            What it shall be, but for the rules of its idle sleep.
+        request : WarmRequest
+            What the interpreter is started with.
+        stay : float
+            Idle seconds until it ends by itself; `stays` starts them anew.
+
+        Raises
+        ------
+        SandboxConfigurationError
+            The engine cannot start a sandbox that gets its id later.
+        SandboxError
+            As of `ensure`, or the interpreter did not start; nothing of the attempt is left.
+        """
+        self._prepare()
+        name = new_pool_id()
+        wanted = Wanted(spec=replace(spec, sleep_after=stay, keep_alive=False))
+        check_possible(wanted.spec)
+        engine = self._engine(spec.engine or self.settings.engine)
+        if not getattr(engine, "names_later", False):
+            raise SandboxConfigurationError(
+                f"The engine {engine.name} cannot keep sandboxes in a pool.",
+                hint="Set SandboxPool.size = 0, or use the engine bubblewrap.",
+            )
+        with locks.hold(self._locks, name, timeout=self.settings.start_timeout):
+            entry = self._created(name, wanted, ephemeral=True)
+            entry = self._started(replace(entry, pooled=True), is_new=True)
+        running = self._running(entry, wanted.spec, started=True)
+        try:
+            call_once(running.endpoint, "pool.warm", request, timeout=_WARM_TIMEOUT)
+        except SandboxError:
+            self.destroy(name)
+            raise
+        return running
+
+    def waiting(self) -> tuple[Running, ...]:
+        """Return the living sandboxes that wait in a pool, whoever has started them."""
+        if not self._data.is_dir():
+            return ()
+        return tuple(
+            self._running(entry, entry.spec, started=False)
+            for entry in self._registry.all()
+            if entry.pooled and entry.state is State.RUNNING and self._is_alive(entry)
+        )
+
+    def stays(self, waiting: Running) -> bool:
+        """Keep one that waits for another while; whether it still waits, and under its own id."""
+        try:
+            call_once(
+                waiting.endpoint, "runtime.configure", ConfigureRequest(), timeout=_ANSWER_TIMEOUT
+            )
+            health = call_once(waiting.endpoint, "runtime.health", Empty(), timeout=_ANSWER_TIMEOUT)
+        except SandboxError:
+            return False
+        # A claim that was cut off in the middle has named it already.
+        return bool(health.sandbox_id == waiting.sandbox_id and health.kernels)
+
+    def claim(
+        self,
+        waiting: Running,
+        sandbox_id: str,
+        spec: SandboxSpec,
+        *,
+        ephemeral: bool = False,
+    ) -> Running | None:
+        """Make one that waits in a pool the new sandbox of this id; it is as if just started.
+
+        Returns
+        -------
+        Running or None
+            None if there is a sandbox of this id already, if it is not what is asked for, or if
+            it has gone; `ensure` is then the way.
+
+        Raises
+        ------
+        InvalidSandboxIdError, SandboxBusyError, StorageError, StorageFullError
+            As of `ensure`.
+        """
+        name = check_sandbox_id(sandbox_id)
+        wanted = self._wanted(None, spec, None)
+        if not fits(waiting.spec, wanted.spec):
+            return None
+        self._prepare()
+        with locks.hold(self._locks, name, timeout=self.settings.start_timeout):
+            if self._registry.get(name) is not None:
+                return None
+            with locks.hold(self._locks, waiting.sandbox_id, timeout=_ANSWER_TIMEOUT) as place:
+                entry = self._registry.get(waiting.sandbox_id)
+                if entry is None or entry.token != waiting.endpoint.token or not entry.pooled:
+                    return None
+                claimed = self._claimed(entry, name, wanted, ephemeral=ephemeral)
+                if claimed is None:
+                    return None
+                place.forget_file()
+        log.info("sandbox %s: taken from the pool", name)
+        self._note(self._registry.get(name) or entry, "started", engine=entry.engine)
+        return self._running(claimed, wanted.spec, started=True)
+
+    def _claimed(
+        self, entry: Entry, sandbox_id: str, wanted: Wanted, *, ephemeral: bool
+    ) -> Entry | None:
+        claimed = replace(
+            entry,
+            sandbox_id=sandbox_id,
+            spec=wanted.spec,
+            chosen=wanted.chosen,
+            ephemeral=ephemeral,
+            pooled=False,
+            created_at=time.time(),
+            started_at=time.time(),
+        )
+        request = ClaimRequest(
+            sandbox_id=sandbox_id,
+            sleep_after=wanted.spec.sleep_after,
+            keep_alive=wanted.spec.keep_alive,
+        )
+        try:
+            # First the sandbox: one that was named and not entered here is ended, see `stays`.
+            call_once(self._endpoint(entry), "pool.claim", request, timeout=_ANSWER_TIMEOUT)
+        except SandboxError as error:
+            log.warning("sandbox %s: not taken from the pool: %s", sandbox_id, error)
+            return None
+        self._write_label(claimed, self._layout(entry.lifetime))
+        return claimed if self._registry.claim(entry, claimed) else None
+
     # --- one step each; the caller holds the lock of the id ---
 
     def _created(self, sandbox_id: str, wanted: Wanted, *, ephemeral: bool) -> Entry:
@@ -360,6 +507,7 @@ class Manager:
                 token=starting.token,
                 spec=entry.spec,
                 layout=layout,
+                is_named_later=entry.pooled,
             )
             with usable_umask():
                 instance = engine.start(launch)
@@ -403,7 +551,7 @@ class Manager:
         stopping = replace(entry, state=advance(entry.state, Event.STOP))
         self._registry.put(stopping)
         self._end_processes(stopping, grace=grace)
-        remove_tree(self._layout(entry.lifetime).spool)
+        remove_tree(layout.spool)
         stopped = replace(
             stopping,
             state=advance(stopping.state, Event.STOPPED),
@@ -537,6 +685,9 @@ class Manager:
         for folder in (layout.workspace, layout.home, layout.run, layout.spool):
             if not os.path.lexists(folder):
                 make_private_folder(folder)
+        self._write_label(entry, layout)
+
+    def _write_label(self, entry: Entry, layout: StateLayout) -> None:
         label = {
             "sandbox_id": entry.sandbox_id,
             "ephemeral": entry.ephemeral,

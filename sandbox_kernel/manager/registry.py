@@ -73,16 +73,20 @@ CREATE TABLE port (
     UNIQUE (lifetime, token)
 ) STRICT;
 """,
+    """
+ALTER TABLE sandbox ADD COLUMN pooled INTEGER NOT NULL DEFAULT 0;
+""",
 )
 """What each version of the file adds to the one before it."""
 
 _SCHEMA_VERSION = len(_SCHEMAS)
 _COLUMNS = (
-    "sandbox_id, lifetime, state, engine, spec, ephemeral, token, instance, created_at, started_at"
+    "sandbox_id, lifetime, state, engine, spec, ephemeral, token, instance, created_at, started_at,"
+    " pooled"
 )
 
 _SELECT = f"SELECT {_COLUMNS} FROM sandbox"  # noqa: S608  constants only
-_INTO = f"INTO sandbox ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INTO = f"INTO sandbox ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 _PORT_FIELDS = ("lifetime", "port", "token", "name", "incarnation", "start", "exposed_at")
 _SELECT_PORT = f"SELECT {', '.join(_PORT_FIELDS)} FROM port"  # noqa: S608  likewise
@@ -113,6 +117,8 @@ class Entry:
     instance: Instance | None
     created_at: float
     started_at: float | None
+    pooled: bool = False
+    """Whether it waits in a pool: its id is a place there, and nobody's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +216,28 @@ class Registry:
     def put(self, entry: Entry) -> None:
         """Insert or replace the entry of an id."""
         self._write([(f"INSERT OR REPLACE {_INTO}", _row(entry))])
+
+    def claim(self, waiting: Entry, claimed: Entry) -> bool:
+        """Give what waits in a pool an id of its own; whether that could be done.
+
+        It cannot if the id is taken, or if what waits was claimed, ended or started anew meanwhile.
+        """
+
+        def work(connection: sqlite3.Connection) -> bool:
+            taken = connection.execute(
+                "SELECT 1 FROM sandbox WHERE sandbox_id = ?", (claimed.sandbox_id,)
+            ).fetchone()
+            gone = connection.execute(
+                "DELETE FROM sandbox WHERE sandbox_id = ? AND token = ? AND state = ? AND pooled"
+                " AND ?",
+                (waiting.sandbox_id, waiting.token, State.RUNNING.value, taken is None),
+            )
+            if not gone.rowcount:
+                return False
+            connection.execute(f"INSERT {_INTO}", _row(claimed))
+            return True
+
+        return self._transact(work)
 
     def remove(self, entry: Entry) -> None:
         """Forget an id, and remember that the files of its lifetime have to go."""
@@ -500,6 +528,7 @@ def _row(entry: Entry) -> tuple[object, ...]:
         json.dumps(asdict(entry.instance)) if entry.instance is not None else None,
         entry.created_at,
         entry.started_at,
+        int(entry.pooled),
     )
 
 
@@ -537,6 +566,7 @@ def _entry(row: tuple[Any, ...]) -> Entry:
         instance=instance,
         created_at=row[8],
         started_at=row[9],
+        pooled=bool(row[10]),
     )
 
 

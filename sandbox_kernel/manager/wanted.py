@@ -13,7 +13,7 @@ from typing import Any
 
 from sandbox_kernel.engines.base import Limits, SandboxSpec
 
-__all__ = ["Wanted", "differences", "live_rules_differ", "want", "with_live_rules"]
+__all__ = ["Wanted", "differences", "fits", "live_rules_differ", "want", "with_live_rules"]
 
 _LIVE = frozenset({"sleep_after", "keep_alive", "output_policy"})
 """What can change while the sandbox runs."""
@@ -74,6 +74,11 @@ def with_live_rules(running: Wanted, asked: Wanted) -> Wanted:
         spec=replace(running.spec, **rules),
         chosen=running.chosen | (asked.chosen & _LIVE),
     )
+
+
+def fits(runs_with: SandboxSpec, asked: SandboxSpec) -> bool:
+    """Whether what runs is what is asked for, once its rules of idle sleep and outputs change."""
+    return replace(runs_with, **{name: getattr(asked, name) for name in _LIVE}) == asked
 
 
 def differences(runs_with: SandboxSpec, asked: SandboxSpec) -> list[str]:

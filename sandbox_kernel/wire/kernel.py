@@ -7,7 +7,8 @@ whatever comes out of a sandbox is checked, not trusted.
 
 A `STREAM` record is cheaper for its most frequent message: the parts are the stream's name, the
 parent header as JSON, and the text as UTF-8.  A `META` record has one part, a JSON object with
-``op``; the sandbox sends ``{"op": "ready"}`` once the interpreter takes messages.
+``op``; the sandbox sends ``{"op": "ready"}`` once the interpreter takes messages, and the runtime
+sends ``{"op": "environment"}`` to one that was started before its ``variables`` were known.
 """
 
 from __future__ import annotations

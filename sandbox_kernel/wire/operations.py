@@ -561,6 +561,7 @@ OPERATIONS = Table(
     families={
         "file": "sandbox_kernel.wire.file_operations",
         "git": "sandbox_kernel.wire.git_operations",
+        "pool": "sandbox_kernel.wire.pool_operations",
         "port": "sandbox_kernel.wire.port_operations",
         "session": "sandbox_kernel.wire.session_operations",
     },

@@ -125,7 +125,10 @@ class Probe:
         self.started_at = time.perf_counter()
         with open(home.root / "stderr", "ab") as stderr:
             self.manager.start_kernel(env=home.env(**extra), cwd=str(home.work), stderr=stderr)
-        info = json.loads(Path(self.manager.connection_file).read_text())
+        self.connect_to(self.manager.connection_file)
+
+    def connect_to(self, connection_file: str) -> None:
+        info = json.loads(Path(connection_file).read_text())
         self.key = info["key"].encode()
         self.session = uuid.uuid4().hex
         self.context = zmq.Context()
