@@ -14,10 +14,8 @@ from traitlets.config import Config
 from jupyter_ext import (
     frame_documents,
     hardening,
-    protection,
-    rest_terminals,
+    routes,
     static,
-    terminal_ws,
 )
 from jupyter_ext.hardening import JupyterSandbox
 from jupyter_ext.kernel_ws import SandboxKernelWebsocketConnection
@@ -52,8 +50,9 @@ class SandboxExtension(ExtensionApp):
 
     def initialize_handlers(self) -> None:
         """Serve our routes, below ``<base_url>sandbox/``; a locked server has some of its own."""
-        for module in (frame_documents, protection, rest_terminals, static, terminal_ws):
+        for module in (frame_documents, static):
             self.handlers.extend(module.HANDLERS)
+        self.handlers.extend(routes.handlers())
         if self.is_locked and self.serverapp is not None:
             self.handlers.extend(hardening.handlers(self.serverapp))
 

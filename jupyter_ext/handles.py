@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from sandbox_kernel.client.sandbox import Sandbox, get_sandbox
+from sandbox_kernel.client.sandbox import Sandbox, default_manager, get_sandbox
+from sandbox_kernel.manager.manager import Manager
 
-__all__ = ["handle"]
+__all__ = ["handle", "manager"]
 
 _KEPT = 64
 """Handles kept; the one unused longest goes first, and closes its connection by itself."""
@@ -27,3 +28,8 @@ def handle(sandbox_id: str) -> Sandbox:
     if len(_handles) > _KEPT:
         _handles.popitem(last=False)
     return found
+
+
+def manager() -> Manager:
+    """Return the manager behind the handles; its verbs wait for disks and locks: use a thread."""
+    return default_manager()

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 from jupyter_core.utils import ensure_async
-from jupyter_server.auth.decorator import authorized
-from tornado import web
 
 from jupyter_ext.hardening import runs_in_sandbox
-from jupyter_ext.rest import SandboxApiHandler
+from sandbox_kernel.wire.record import Record
 
-__all__ = ["HANDLERS", "ProtectionHandler"]
+if TYPE_CHECKING:
+    from jupyter_ext.rest import RestHandler
+
+__all__ = ["Protection", "ProtectionRequest", "protection"]
 
 _KNOWN = frozenset(
     {"jupyter_ext", "jupyter_server_terminals", "jupyterlab", "notebook", "notebook_shim"}
@@ -22,40 +23,49 @@ _KNOWN = frozenset(
 """Server extensions that start nothing on a locked server."""
 
 
-class ProtectionHandler(SandboxApiHandler):
+class ProtectionRequest(Record):
+    """Nothing is asked but how the server is."""
+
+
+class Protection(Record):
     """What cannot be seen from outside without doing it."""
 
-    @web.authenticated
-    @authorized
-    async def get(self) -> None:
-        """Answer with what the server would start, and what else is on it."""
-        kernels = KernelSpecManager().find_kernel_specs()
-        default = self.kernel_manager.default_kernel_name
-        extensions = self.serverapp.extension_manager.extensions if self.serverapp else {}
-        self.answer(
-            {
-                "host_kernels": [
-                    name for name in sorted({*kernels, default}) if await self._starts(name)
-                ],
-                "external_kernels": bool(self.serverapp and self.serverapp.allow_external_kernels),
-                "serves_frames": _serves_frames(),
-                "is_superuser": os.geteuid() == 0,
-                "other_extensions": sorted(
-                    name
-                    for name, extension in extensions.items()
-                    if extension.enabled and name not in _KNOWN
-                ),
-            }
-        )
+    host_kernels: list[str]
+    """Kernels that the server would start outside of a sandbox."""
+    external_kernels: bool
+    serves_frames: bool
+    is_superuser: bool
+    other_extensions: list[str]
+    """Server extensions that may start something."""
 
-    async def _starts(self, name: str) -> bool:
-        """Whether a kernel of that name would be started, and not in a sandbox."""
-        manager: Any = self.kernel_spec_manager  # of whatever class was chosen
-        try:
-            spec = await ensure_async(manager.get_kernel_spec(name))
-        except NoSuchKernel:
-            return False
-        return not runs_in_sandbox(spec)
+
+async def protection(handler: RestHandler, _: ProtectionRequest) -> Protection:
+    """Answer with what the server would start, and what else is on it."""
+    kernels = KernelSpecManager().find_kernel_specs()
+    default = handler.kernel_manager.default_kernel_name
+    server = handler.serverapp
+    extensions = server.extension_manager.extensions if server else {}
+    return Protection(
+        host_kernels=[name for name in sorted({*kernels, default}) if await _starts(handler, name)],
+        external_kernels=bool(server and server.allow_external_kernels),
+        serves_frames=_serves_frames(),
+        is_superuser=os.geteuid() == 0,
+        other_extensions=sorted(
+            name
+            for name, extension in extensions.items()
+            if extension.enabled and name not in _KNOWN
+        ),
+    )
+
+
+async def _starts(handler: RestHandler, name: str) -> bool:
+    """Whether a kernel of that name would be started, and not in a sandbox."""
+    specs: Any = handler.kernel_spec_manager  # of whatever class was chosen
+    try:
+        spec = await ensure_async(specs.get_kernel_spec(name))
+    except NoSuchKernel:
+        return False
+    return not runs_in_sandbox(spec)
 
 
 def _serves_frames() -> bool:
@@ -64,6 +74,3 @@ def _serves_frames() -> bool:
         return settings["SandboxKernelApp"]["frame_url"] is not None
     except (ValueError, LookupError, TypeError):
         return False
-
-
-HANDLERS = [(r"/sandbox/api/protection", ProtectionHandler)]

@@ -1,78 +1,275 @@
-"""What the REST routes share: JSON in and out, and errors in the form of the Sandbox SDK."""
+"""The one handler behind every route of REST: who may, what is asked, and how it is answered.
+
+jupyter_server authenticates, checks the XSRF token and asks its authoriser before a byte of the
+body is taken.  Errors are JSON: ``code``, ``message``, ``hint``, ``context``, ``http_status`` and
+``timestamp``.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import traceback
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Mapping
 from http.client import responses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import orjson
+from jupyter_core.utils import ensure_async
+from jupyter_server.auth.decorator import allow_unauthenticated
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
-from sandbox_kernel.errors import SandboxError, ValidationFailedError
+from jupyter_ext.handles import handle
+from jupyter_ext.record_json import load_object, record_of, record_of_query, to_json
+from jupyter_ext.rest_body import RequestBody
+from jupyter_ext.rest_errors import CODES, error_json, told_json
+from jupyter_ext.rest_pages import PAGE_NAMES, one_page
+from jupyter_ext.rest_stream import pour, wanted_format
+from sandbox_kernel.client.by_name import call_by_name, stream_by_name
+from sandbox_kernel.errors import (
+    KernelNotFoundError,
+    ProcessNotFoundError,
+    SandboxError,
+    SandboxNotRunningError,
+    SessionNotFoundError,
+    TerminalNotFoundError,
+    ValidationFailedError,
+)
+from sandbox_kernel.wire.codec import dump_json
+from sandbox_kernel.wire.operations import Empty
+from sandbox_kernel.wire.record import Record
 
-__all__ = ["SandboxApiHandler", "iso_time"]
+if TYPE_CHECKING:
+    from jupyter_ext.route import Route
+    from sandbox_kernel.client.sandbox import Sandbox
 
-_CODES = {400: "VALIDATION_FAILED", 401: "UNAUTHORIZED", 403: "FORBIDDEN", 500: "INTERNAL_ERROR"}
+__all__ = ["MAX_JSON", "RestHandler", "UnknownHandler"]
+
+MAX_JSON = 16 << 20
+"""Bytes of the longest body that is JSON."""
+
+_EVERYWHERE = frozenset(("token", "_xsrf", "no_track_activity", "_"))
+"""Names that jupyter_server and pages put into the query of any address."""
+
+_NOT_FOUND: Mapping[str, Callable[[str], SandboxError]] = {
+    "kernel_id": KernelNotFoundError,
+    "process_id": ProcessNotFoundError,
+    "session_id": SessionNotFoundError,
+    "terminal_id": TerminalNotFoundError,
+}
+"""What is not there while the sandbox does not run."""
+
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
-def iso_time(seconds: float) -> str:
-    """Return a time since the epoch as text."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+@web.stream_request_body
+class RestHandler(APIHandler):
+    """Serves the routes of one path.
 
-
-class SandboxApiHandler(APIHandler):
-    """Base of our handlers; jupyter_server authenticates, and authorises for ``sandboxes``."""
+    Parameters
+    ----------
+    routes : mapping of str to Route
+        By their methods.
+    """
 
     auth_resource = "sandboxes"
 
-    def body(self) -> dict[str, Any]:
-        """Return the request's JSON object; empty if there is no body.
+    route: Route
+    sandbox_id: str
+    said: frozenset[str] = frozenset()
+    """Names in the body, for whom a name that is left out differs from null."""
 
-        Raises
-        ------
-        ValidationFailedError
-            It is no JSON object.
-        """
-        if not self.request.body.strip():
-            return {}
+    def initialize(self, routes: Mapping[str, Route]) -> None:
+        """Take the routes; called by tornado."""
+        self._routes = routes
+        self._names = {name for route in routes.values() for name in route.parameters}
+        self._taken: RequestBody | None = None
+        self._work: asyncio.Task[Any] | None = None
+        self._is_gone = False
+
+    # --- before anything is done ---
+
+    def decode_argument(self, value: bytes, name: str | None = None) -> str:
+        """Return a part of the path as text; which bytes it may hold is checked later."""
+        if name in self._names:
+            return value.decode(errors="surrogateescape")
+        return super().decode_argument(value, name)
+
+    async def prepare(self) -> None:  # type: ignore[override]  # as the base
+        """Decide who may do what, before the body comes."""
+        # Whatever is longer than we take is refused by us, in JSON.
+        connection: Any = self.request.connection  # of HTTP/1, which is all that tornado serves
+        connection.set_max_body_size(1 << 62)
+        await super().prepare()
+        method = self.request.method or ""
+        if method == "OPTIONS":
+            self._taken = RequestBody(0)
+            return
+        if self.current_user is None:
+            raise web.HTTPError(403)
+        route = self._routes.get(method)
+        if route is None:
+            raise web.HTTPError(405)
+        if not await ensure_async(
+            self.authorizer.is_authorized(
+                self, self.current_user, route.action.value, self.auth_resource
+            )
+        ):
+            raise web.HTTPError(
+                403, "User is not authorized to %s on resource: sandboxes", route.action.value
+            )
+        self.route = route
+        self._taken = RequestBody(MAX_JSON if route.takes is None else None)
+        if route.takes is None and self._announced > MAX_JSON:
+            raise web.HTTPError(413, "The body is longer than %s bytes", MAX_JSON)
+        if route.takes is not None:
+            # Its bytes are used as they come: tornado calls the method when all have come.
+            self._work = asyncio.create_task(self._do(dict(self.path_kwargs)))
+
+    @property
+    def _announced(self) -> int:
+        text = self.request.headers.get("Content-Length", "0")
+        return int(text) if text.isdecimal() and len(text) < 20 else 0
+
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        """Take a piece of the body; what is awaited holds the next one back."""
+        return None if self._taken is None else self._taken.put(chunk)
+
+    def on_connection_close(self) -> None:
+        """Give up what is under way: nobody waits for it."""
+        super().on_connection_close()
+        self._is_gone = True
+        if self._taken is not None:
+            self._taken.break_off()
+        if self._work is not None:
+            self._work.cancel()
+
+    # --- one request ---
+
+    @web.authenticated
+    async def get(self, *_: str, **names: str) -> None:
+        """Do what the route says."""
+        assert self._taken is not None  # noqa: S101  as prepared
+        self._taken.end()
+        if self._work is None:
+            self._work = asyncio.create_task(self._do(names))
         try:
-            value = orjson.loads(self.request.body)
-        except orjson.JSONDecodeError:
-            raise ValidationFailedError("body", "is not valid JSON") from None
-        if not isinstance(value, dict):
-            raise ValidationFailedError("body", "must be a JSON object")
-        return value
+            await self._work
+        except asyncio.CancelledError:
+            if not self._is_gone:
+                raise
 
-    def answer(self, value: Any, status: int = 200) -> None:
-        """End the request with a JSON value."""
-        self.set_status(status)
-        self.finish(orjson.dumps(value))
+    head = post = put = patch = delete = get
 
-    def done(self) -> None:
-        """End the request with nothing to say."""
-        self.set_status(204)
-        self.finish()
+    @allow_unauthenticated
+    def options(self, *args: Any, **kwargs: Any) -> None:
+        """Say what is there, also to browsers that ask before they ask."""
+        super().options(*args, **kwargs)
+        self.set_header("Allow", self._allowed)
+
+    @property
+    def _allowed(self) -> str:
+        return ", ".join([*(name for name in _METHODS if name in self._routes), "OPTIONS"])
+
+    async def _do(self, names: dict[str, str]) -> None:
+        request = await self._request(names)
+        route = self.route
+        if not isinstance(route.does, str):
+            result = await route.does(self, request)
+        elif route.streamed is not None:
+            await self.stream(route.does, request)
+            return
+        else:
+            result = await self._called(route.does, request)
+        if result is not None:
+            self.answer(result)
+
+    async def _called(self, operation: str, request: Record) -> Record:
+        """Do an operation; what does not run has nothing in it."""
+        route = self.route
+        try:
+            return await call_by_name(self.sandbox, operation, request, starts=route.may_start)
+        except SandboxNotRunningError:
+            if route.page is not None:
+                return route.answered(**{route.page.items: []})
+            for name, error in _NOT_FOUND.items():
+                if name in route.parameters:
+                    raise error(getattr(request, name)) from None
+            raise
+
+    async def _request(self, names: dict[str, str]) -> Record:
+        """Return the request's parameters as its record."""
+        route = self.route
+        for name, value in names.items():
+            _check_name(name, value)
+        self.sandbox_id = names.pop("sandbox_id", "")
+        given: dict[str, Any] = {**route.given}
+        for name, value in names.items():
+            given[name] = _as_declared(route.asked, name, value)
+        query = {
+            name: texts
+            for name, texts in self.request.query_arguments.items()
+            if name not in _EVERYWHERE and not (route.page is not None and name in PAGE_NAMES)
+        }
+        if route.has_query:
+            return record_of_query(route.asked, query, given)
+        for name in query:
+            raise ValidationFailedError(name[:80], "is unknown here; parameters are in the body")
+        assert self._taken is not None  # noqa: S101  as prepared
+        body = load_object(await self._taken.all())
+        self.said = frozenset(body)
+        return record_of(route.asked, body, given)
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The handle on the sandbox of the path."""
+        return handle(self.sandbox_id)
+
+    @property
+    def body(self) -> RequestBody:
+        """The body of a route that takes bytes."""
+        assert self._taken is not None  # noqa: S101  as prepared
+        return self._taken
+
+    # --- answers ---
+
+    async def stream(self, operation: str, request: Record) -> None:
+        """Answer with the events of an operation and its end."""
+        chosen = wanted_format(self.request.headers.get("Accept", ""), is_endless=True)
+        route = self.route
+        async with stream_by_name(
+            self.sandbox, operation, request, starts=route.may_start
+        ) as events:
+            await pour(self, events, lambda: events.end, chosen, route.event_name)
+
+    def answer(self, result: Record, status: int | None = None) -> None:
+        """End the request with a record."""
+        route = self.route
+        if isinstance(result, Empty) and route.answered is Empty:
+            self.set_status(204)
+            self.finish()
+            return
+        value = to_json(result)
+        if route.page is not None:
+            value = one_page(route.page, value, self.request.query_arguments)
+        self.set_status(route.status if status is None else status)
+        self.finish(dump_json(value))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """End the request with an error; of faults of ours it says that there was one."""
         error = kwargs.get("exc_info", (None, None, None))[1]
-        now = iso_time(datetime.now(UTC).timestamp())
         if isinstance(error, SandboxError):
-            said = {"code": error.code, "message": error.message, "context": error.context}
-            if error.hint:
-                said["suggestion"] = error.hint
-            status_code = error.http_status
+            told = error_json(error)
+            status_code = told["http_status"]
         else:
             message = responses.get(status_code, "Unknown error")
             if isinstance(error, web.HTTPError) and error.log_message:
                 message = error.get_message() or message
-            code = _CODES.get(status_code, "UNKNOWN_ERROR")
-            said = {"code": code, "message": message, "context": {}}
-        self.set_header("Content-Type", "application/json")
-        self.answer({**said, "httpStatus": status_code, "timestamp": now}, status_code)
+            code = CODES.get(status_code, "UNKNOWN_ERROR")
+            told = told_json(code, message, "", {}, status_code)
+        if status_code == 405:
+            self.set_header("Allow", self._allowed)
+        self.set_status(status_code)
+        self.finish(dump_json(told))
 
     def log_exception(self, *exc_info: Any) -> None:
         """Log our own faults with their traceback, and what was refused with a line."""
@@ -88,3 +285,33 @@ class SandboxApiHandler(APIHandler):
                 self.request.path,
                 "".join(traceback.format_exception(error)),
             )
+
+
+class UnknownHandler(RestHandler):
+    """Answers where there is no route, to those who are logged in."""
+
+    async def prepare(self) -> None:  # type: ignore[override]  # as the base
+        """Refuse."""
+        await APIHandler.prepare(self)
+        if self.request.method != "OPTIONS":
+            raise web.HTTPError(403 if self.current_user is None else 404)
+
+
+def _check_name(name: str, value: str) -> None:
+    if "\0" in value:
+        raise ValidationFailedError(name, "holds a NUL")
+    if name == "path":
+        return
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValidationFailedError(name, "is not valid UTF-8") from None
+
+
+def _as_declared(cls: type[Record], name: str, value: str) -> Any:
+    kind = cls.FIELDS[name].removesuffix(" | None")
+    if kind == "int":
+        if not value.isascii() or not value.isdecimal() or len(value) > 18:
+            raise ValidationFailedError(name, "must be of type int")
+        return int(value)
+    return value

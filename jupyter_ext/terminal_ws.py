@@ -34,9 +34,15 @@ from sandbox_kernel.client.terminal_protocol import (
 )
 from sandbox_kernel.client.terminal_socket import Bridge, HandlerSocket, frames_of, refused
 from sandbox_kernel.errors import SandboxError, TerminalNotFoundError, ValidationFailedError
+from sandbox_kernel.wire.record import Record
 from sandbox_kernel.wire.terminal import check_size
 
-__all__ = ["HANDLERS", "SessionTerminalHandler", "TerminalHandler"]
+__all__ = [
+    "SessionSocketRequest",
+    "SessionTerminalHandler",
+    "TerminalHandler",
+    "TerminalSocketRequest",
+]
 
 _READ_BYTES = 8 << 10
 
@@ -51,6 +57,30 @@ _RECONNECTING = 45.0
 
 _REMEMBERED = 1024
 """Browsers remembered that were let go; the oldest is forgotten first."""
+
+
+class TerminalSocketRequest(Record):
+    """View a terminal, from a cursor or anew; starts nothing.
+
+    A viewer that acknowledges what it has drawn says ``ack=1``.
+    """
+
+    terminal_id: str
+    cursor: str | None = None
+    cols: int | None = None
+    rows: int | None = None
+    ack: bool = False
+
+
+class SessionSocketRequest(Record):
+    """View the terminal of a session; with ``start=0`` no sandbox is started."""
+
+    session: str = "default"
+    cursor: str | None = None
+    cols: int = 80
+    rows: int = 24
+    ack: bool = False
+    start: bool = True
 
 
 class _LetGo:
@@ -384,9 +414,3 @@ class TerminalHandler(_TerminalWebSocket):
     def dialect(self) -> Dialect:
         """Return what a refusal is said in."""
         return Acknowledged() if self.is_acknowledged else Preview()
-
-
-HANDLERS = [
-    (r"/sandbox/api/sandboxes/([^/]+)/terminal", SessionTerminalHandler),
-    (r"/sandbox/api/sandboxes/([^/]+)/terminals/([^/]+)/connect", TerminalHandler),
-]

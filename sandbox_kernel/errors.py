@@ -14,6 +14,8 @@
     |   +-- StorageError
     |   +-- StorageFullError
     |   +-- SandboxBusyError
+    |   +-- SandboxExistsError
+    |   +-- SandboxNotRunningError
     |   +-- SandboxRunningError
     +-- SandboxNotFoundError
     +-- ContainerUnavailableError        no sandbox answers at the address
@@ -152,7 +154,9 @@ __all__ = [
     "SandboxBusyError",
     "SandboxConfigurationError",
     "SandboxError",
+    "SandboxExistsError",
     "SandboxNotFoundError",
+    "SandboxNotRunningError",
     "SandboxRunningError",
     "SandboxStateError",
     "ServiceNotRespondingError",
@@ -397,6 +401,35 @@ class SandboxBusyError(SandboxStateError):
             f"Sandbox {sandbox_id!r} is being started or stopped by another process"
             f" (waited {waited:.0f} s).",
             hint="Try again when that has ended.",
+            context={"sandbox_id": sandbox_id},
+        )
+
+
+class SandboxExistsError(SandboxStateError):
+    """A sandbox of this id is there, and is not what was asked for; it stays as it is."""
+
+    code = "SANDBOX_EXISTS"
+    http_status = 409
+
+    def __init__(self, sandbox_id: str, differing: Iterable[str]) -> None:
+        names = sorted(differing)
+        super().__init__(
+            f"Sandbox {sandbox_id!r} exists, with other values of: {', '.join(names)}.",
+            hint="Change it by configure(), use another id, or destroy it first.",
+            context={"sandbox_id": sandbox_id, "differing": names},
+        )
+
+
+class SandboxNotRunningError(SandboxStateError):
+    """What was asked for looks into a running sandbox, and this one does not run."""
+
+    code = "SANDBOX_NOT_RUNNING"
+    http_status = 409
+
+    def __init__(self, sandbox_id: str) -> None:
+        super().__init__(
+            f"Sandbox {sandbox_id!r} does not run.",
+            hint="Start it first; looking starts nothing.",
             context={"sandbox_id": sandbox_id},
         )
 

@@ -140,7 +140,7 @@ def get_sandbox(
     """
     return Sandbox(
         check_sandbox_id(sandbox_id, normalize_id=normalize_id),
-        manager=manager if manager is not None else _default_manager(),
+        manager=manager if manager is not None else default_manager(),
         options=options,
         transport=transport,
         enable_default_session=enable_default_session,
@@ -150,10 +150,11 @@ def get_sandbox(
 
 async def list_sandboxes(*, manager: Manager | None = None) -> list[SandboxInfo]:
     """Return every sandbox of this user, running or not; starts nothing."""
-    return await asyncio.to_thread((manager if manager is not None else _default_manager()).list)
+    return await asyncio.to_thread((manager if manager is not None else default_manager()).list)
 
 
-def _default_manager() -> Manager:
+def default_manager() -> Manager:
+    """Return the manager for the user's settings, the same one each time."""
     return _manager_of(data_folder())
 
 

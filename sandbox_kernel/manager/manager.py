@@ -25,6 +25,7 @@ from sandbox_kernel.errors import (
     SandboxBusyError,
     SandboxConfigurationError,
     SandboxError,
+    SandboxRunningError,
 )
 from sandbox_kernel.manager import locks, log
 from sandbox_kernel.manager.doorbell import call_once
@@ -255,6 +256,40 @@ class Manager:
             for entry in self._registry.all()
             if entry.state is not State.DESTROYING and not entry.pooled
         ]
+
+    def configure(self, sandbox_id: str, changes: Mapping[str, Any]) -> bool:
+        """Choose fields of a sandbox's specification; starts nothing.
+
+        Returns
+        -------
+        bool
+            False if there is no such sandbox.
+
+        Raises
+        ------
+        SandboxRunningError
+            It runs, and something else than its rules of idle sleep and of outputs is to change.
+        InvalidSandboxIdError, InvalidProcessEnvironmentError, SandboxConfigurationError
+            No sandbox can be what is asked for.
+        """
+        name = check_sandbox_id(sandbox_id)
+        if not self._data.is_dir() or self._registry.get(name) is None:
+            return False
+        self._prepare()
+        with locks.hold(self._locks, name, timeout=self.settings.start_timeout):
+            entry = self._registry.get(name)
+            if entry is None or entry.state is State.DESTROYING:
+                return False
+            wanted = self._wanted(entry, None, changes)
+            if entry.state is State.RUNNING and self._is_alive(entry):
+                live = with_live_rules(Wanted(spec=entry.spec), wanted).spec
+                later = [field for field, value in changes.items() if getattr(live, field) != value]
+                if later:
+                    raise SandboxRunningError(name, f"change {', '.join(later)}")
+                self._reconfigured(entry, wanted)
+            else:
+                self._registry.put(replace(entry, spec=wanted.spec, chosen=wanted.chosen))
+        return True
 
     def stop(self, sandbox_id: str, *, grace: float = 5.0) -> None:
         """End every process of a sandbox; its files stay, and the next `ensure` starts it again.
