@@ -29,6 +29,11 @@ _LYING = (
     " for (const height of [9999, '50px; position: fixed', NaN])"
     " to.postMessage({type: 'jupyter-sandbox:frame-height', height}, '*')</script>"
 )
+# Waits until something was typed.
+_TAKING = (
+    "<input id=i><script>addEventListener('message', () => setInterval(() => i.focus(), 20))"
+    "</script>"
+)
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +71,36 @@ def test_frames_are_as_high_as_what_they_show(
     assert 450 < height < 900
     expect(greedy).to_be_visible()
     lab.shot("frame-heights")
+    context.close()
+    for session in server.get("/api/sessions"):
+        server.call("DELETE", f"/api/sessions/{session['id']}")
+
+
+def test_what_is_typed_goes_to_no_frame(
+    chromium: Browser, server: JupyterServer, shots: Path
+) -> None:
+    """One that takes the focus while a cell is edited is emptied, and the cell has it again."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 860})
+    page = context.new_page()
+    page.set_default_timeout(30_000)
+    lab = Lab(page, server, shots)
+    lab.write("focus.ipynb", _SHOW.format(_TAKING), "")
+    lab.open("focus.ipynb")
+    lab.run_cell(0)
+    frame = lab.output(0).locator("iframe").first
+    expect(frame.content_frame.locator("iframe").content_frame.locator("#i")).to_be_visible()
+    editor = lab.cell(1).locator(".cm-content")
+    editor.click()
+    page.mouse.move(640, 8)
+    page.keyboard.type("before")
+    page.evaluate(
+        "document.querySelector('iframe.jupyter-sandbox-frame').contentWindow.frames[0]"
+        ".postMessage(1, '*')"
+    )
+    expect(frame.content_frame.locator("body")).to_contain_text("took the keyboard")
+    page.keyboard.type(" after")
+
+    expect(editor).to_have_text("before after")
     context.close()
     for session in server.get("/api/sessions"):
         server.call("DELETE", f"/api/sessions/{session['id']}")

@@ -2,6 +2,7 @@
  * Listens to frames, and is found by JupyterLab as an extension that was built before.
  */
 
+import { FocusGuard } from "./focus.js";
 import { askedHeight, FrameHeight } from "./heights.js";
 
 const FRAMES = "iframe.jupyter-sandbox-frame";
@@ -30,6 +31,33 @@ function listen(page: Window): void {
   });
 }
 
+/** Keep the focus where the user is, whatever the page's frames do. */
+function watch(page: Window): void {
+  const guard = new FocusGuard(() => page.focus());
+  const passively = { capture: true, passive: true };
+  page.addEventListener(
+    "focusin",
+    ({ target }) => {
+      if (target instanceof HTMLElement && !target.matches(FRAMES)) {
+        guard.focused(target);
+      }
+    },
+    passively,
+  );
+  page.addEventListener(
+    "keydown",
+    ({ key, timeStamp }) => guard.pressed(key, timeStamp),
+    passively,
+  );
+  page.addEventListener("blur", ({ timeStamp }) => {
+    const active = page.document.activeElement;
+    if (active instanceof HTMLIFrameElement && active.matches(FRAMES)) {
+      // Once the browser has moved it as well.
+      page.setTimeout(() => guard.taken(active, timeStamp));
+    }
+  });
+}
+
 /** Whether it is a frame as the output wall makes them. */
 function isWalledOff(frame: HTMLIFrameElement): boolean {
   return frame.sandbox.length === 1 && frame.sandbox.contains("allow-scripts");
@@ -37,9 +65,12 @@ function isWalledOff(frame: HTMLIFrameElement): boolean {
 
 const plugin = {
   id: `${NAME}:frames`,
-  description: "Gives framed outputs of sandboxes the height of what they show.",
+  description: "Gives framed outputs of sandboxes the height of what they show, and no focus.",
   autoStart: true,
-  activate: () => listen(window),
+  activate: () => {
+    listen(window);
+    watch(window);
+  },
 };
 
 // What JupyterLab expects of a script that brings an extension: a container of modules, as module

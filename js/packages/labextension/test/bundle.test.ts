@@ -28,7 +28,7 @@ test("the kept extension is the one of these sources: else run `make bundle` and
   expect(files(KEPT)).toEqual(files(fresh));
 });
 
-test("JupyterLab finds one plugin, which listens to messages and starts by itself", async () => {
+test("JupyterLab finds one plugin, which listens to frames and starts by itself", async () => {
   const { jupyterlab } = JSON.parse(readFileSync(join(fresh, "package.json"), "utf8"));
   const script = readFileSync(join(fresh, jupyterlab._build.load), "utf8");
   const heard: string[] = [];
@@ -53,6 +53,6 @@ test("JupyterLab finds one plugin, which listens to messages and starts by itsel
 
   expect(module).toHaveProperty("__esModule", true);
   expect(found?.autoStart).toBe(true);
-  expect(heard).toEqual(["message"]);
+  expect(heard).toEqual(["message", "focusin", "keydown", "blur"]);
   await expect(container?.get("./style")).rejects.toThrow();
 });
