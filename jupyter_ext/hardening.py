@@ -69,6 +69,13 @@ class JupyterSandbox(Configurable):
             " the host, and pages with a strict policy."
         ),
     ).tag(config=True)
+    stop_sandboxes = Bool(
+        False,
+        help=(
+            "Whether the user's sandboxes stop when the server does; by default they go to sleep"
+            " once they are idle, and the next server finds them as they are."
+        ),
+    ).tag(config=True)
 
 
 class HostKernelRefusedError(NoSuchKernel):

@@ -22,10 +22,12 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any, ParamSpec, TypeVar
 
+from jupyter_server.serverapp import ServerApp
 from traitlets import CInt, Float, Int, List, Unicode
 from traitlets.config import Configurable
 
 from jupyter_ext.memory import available_bytes, total_bytes
+from jupyter_ext.provisioner import SETTING, make_default
 from jupyter_ext.units import Relay, Unit, take_ownership
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.kernel.connection import read_connection_file
@@ -36,13 +38,13 @@ from sandbox_kernel.kernel.starter import VARIABLE
 from sandbox_kernel.manager.manager import Manager
 from sandbox_kernel.manager.policy import History, Memory, Rules, Waiting, decide
 from sandbox_kernel.manager.running import Running
+from sandbox_kernel.manager.settings import load_settings
 from sandbox_kernel.manager.wanted import fits
 from sandbox_kernel.wire.pool_operations import WarmRequest
 
-__all__ = ["SandboxPool", "Schedule"]
+__all__ = ["SandboxPool", "Schedule", "serve_pool", "stop_with"]
 
-log = logging.getLogger(__name__)
-
+Log = logging.Logger | logging.LoggerAdapter[Any]  # a server's, which traitlets declares
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -104,16 +106,25 @@ class Schedule:
         The server's own folder of notebooks.
     environ : mapping
         The environment that its kernels inherit.
+    log : Logger
+        Where to say what began, ended or failed.
     """
 
     def __init__(
-        self, pool: SandboxPool, manager: Manager, *, folder: str, environ: Mapping[str, str]
+        self,
+        pool: SandboxPool,
+        manager: Manager,
+        *,
+        folder: str,
+        environ: Mapping[str, str],
+        log: Log,
     ) -> None:
         self._rules = pool.rules(total_bytes())
         self._recent = pool.recent
         self._folders = [_real(each) for each in pool.folders] or [_real(folder)]
         self._manager = manager
         self._environ = environ
+        self._log = log
         self._history: History[str] = History()
         self._used: list[str] = []
         self._units: list[Unit] = []
@@ -135,6 +146,10 @@ class Schedule:
         """Begin; within a running event loop."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="sandbox pool")
 
+    def look(self) -> None:
+        """Look now what has changed."""
+        self._bell.set()
+
     async def aclose(self) -> None:
         """End what waits; twice is fine."""
         task, self._task = self._task, None
@@ -154,7 +169,7 @@ class Schedule:
             try:
                 rest = await self._turn()
             except SandboxError as error:
-                log.warning("pool: %s", error)
+                self._log.warning("pool: %s", error)
                 rest = self._rules.look
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._bell.wait(), rest)
@@ -164,7 +179,7 @@ class Schedule:
         units = list(self._units)
         lost = await self._in_thread(self._lost, units)
         for unit in lost:
-            log.warning("pool: %s has ended", unit.name)
+            self._log.warning("pool: %s has ended", unit.name)
             await self._drop(unit)
         seen = await self._in_thread(_look, units)
         now, wanted = time.monotonic(), self._wanted()
@@ -180,7 +195,7 @@ class Schedule:
             history=self._history,
         )
         for unit in [each for each in units if each.name in decision.end]:
-            log.info("pool: %s is not needed", unit.name)
+            self._log.info("pool: %s is not needed", unit.name)
             await self._drop(unit)
         if decision.start is not None:
             is_well = await self._in_thread(self._add, decision.start)
@@ -218,7 +233,7 @@ class Schedule:
             self._manager.gc()
             return _recent_folders(self._manager)
         except (OSError, SandboxError) as error:
-            log.warning("pool: what an earlier server left stays: %s", error)
+            self._log.warning("pool: what an earlier server left stays: %s", error)
             return []
 
     def _take_over(self, running: Running, owner: int) -> bool:
@@ -227,7 +242,7 @@ class Schedule:
         if not fits(running.spec, spec) or not self._manager.stays(running):
             return False
         self._units.append(Unit(running, self._ready_relay(), owner))
-        log.info("pool: %s taken over, for %s", running.sandbox_id, folder)
+        self._log.info("pool: %s taken over, for %s", running.sandbox_id, folder)
         return True
 
     def _add(self, folder: str) -> bool:
@@ -242,11 +257,11 @@ class Schedule:
                 return True  # another server was looking for what nobody owns
             self._units.append(Unit(running, self._ready_relay(), owner))
         except (OSError, SandboxError) as error:
-            log.warning("pool: nothing waits for %s: %s", folder, error)
+            self._log.warning("pool: nothing waits for %s: %s", folder, error)
             if running is not None:
                 self._destroy(running.sandbox_id)
             return False
-        log.info("pool: %s waits, for %s", running.sandbox_id, folder)
+        self._log.info("pool: %s waits, for %s", running.sandbox_id, folder)
         return True
 
     def _ready_relay(self) -> Relay:
@@ -273,7 +288,7 @@ class Schedule:
         try:
             self._manager.destroy(name)
         except SandboxError as error:
-            log.warning("pool: %s: %s", name, error)
+            self._log.warning("pool: %s: %s", name, error)
 
     # --- kernels ------------------------------------------------------------------------------
 
@@ -294,7 +309,7 @@ class Schedule:
         folder = _real(cwd)
         self._history = self._history.used(time.monotonic())
         self._used = [folder, *(each for each in self._used if each != folder)]
-        self._bell.set()
+        self.look()
         try:
             planned = _plan(connection_file, environ, folder)
             unit = self._fitting(planned, folder) if VARIABLE not in environ else None
@@ -303,7 +318,7 @@ class Schedule:
             return await self._in_thread(self._hand_over, unit, planned, connection_file, environ)
         except SandboxError as error:
             # The relay that is started in its place says it to the user.
-            log.warning("pool: a kernel in %s: %s", folder, error)
+            self._log.warning("pool: a kernel in %s: %s", folder, error)
             return None
 
     def _fitting(self, planned: Plan, folder: str) -> Unit | None:
@@ -342,9 +357,48 @@ class Schedule:
         refusal = unit.relay.order(order)
         if refusal is None:
             return unit.relay.process
-        log.warning("pool: %s: its relay does not serve it: %s", running.sandbox_id, refusal)
+        self._log.warning("pool: %s: its relay does not serve it: %s", running.sandbox_id, refusal)
         unit.relay.end()
         return None
+
+
+def serve_pool(serverapp: ServerApp, pool: SandboxPool) -> Schedule | None:
+    """Begin a server's pool, where one is wanted; within its event loop."""
+    if pool.size == 0:
+        return None
+    if not make_default(serverapp):
+        serverapp.log.warning(
+            "pool: none, as KernelProvisionerFactory.default_provisioner_name is set"
+        )
+        return None
+    schedule = Schedule(
+        pool,
+        Manager(load_settings()),
+        folder=serverapp.root_dir,
+        environ=os.environ,
+        log=serverapp.log,
+    )
+    serverapp.web_app.settings[SETTING] = schedule
+    schedule.start()
+    return schedule
+
+
+async def stop_with(serverapp: ServerApp) -> None:
+    """Stop every sandbox of the user, as the server is about to stop."""
+    # First the kernels: one whose sandbox has gone would be started anew.
+    await serverapp.cleanup_kernels()
+    await asyncio.to_thread(_stop_all, serverapp.log)
+
+
+def _stop_all(log: Log) -> None:
+    with contextlib.closing(Manager(load_settings())) as manager:
+        for each in manager.list():
+            if each.state != "running":
+                continue
+            try:
+                manager.stop(each.sandbox_id)
+            except SandboxError as error:
+                log.warning("sandbox %s: runs on: %s", each.sandbox_id, error)
 
 
 def _look(units: list[Unit]) -> list[Waiting[str]]:

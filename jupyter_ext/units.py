@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import logging
 import os
 import pickle
 import socket
@@ -18,8 +17,6 @@ from sandbox_kernel.kernel.standby import DONE, OPTION, Order
 from sandbox_kernel.manager.running import Running
 
 __all__ = ["Relay", "Unit", "take_ownership"]
-
-log = logging.getLogger(__name__)
 
 _START_TIMEOUT = 30.0
 _ANSWER_TIMEOUT = 15.0

@@ -91,6 +91,8 @@ CHANNEL_BUFFER = 4 << 20
 FLOOD = 32 << 10
 """Bytes in one read from which on the next goes straight into the ring."""
 
+_WARMING = "an interpreter that gets ready"
+
 _CHUNK = 1 << 20
 
 
@@ -727,11 +729,15 @@ class Kernels:
         return None
 
     def _answer_when_ready(self, kernel: Kernel, exchange: Exchange) -> None:
+        self.activity.hold(_WARMING)
+
         def ready() -> None:
+            self.activity.let_go(_WARMING, time.monotonic())
             kernel.on_exit.remove(ended)
             exchange.result(kernel.info(existing=False))
 
         def ended() -> None:
+            self.activity.let_go(_WARMING, time.monotonic())
             kernel.on_output.clear()
             exchange.fail(ProcessSpawnFailedError("a kernel", "it ended before it was ready"))
 

@@ -39,6 +39,7 @@ class PlainEngine:
     """
 
     name = "plain"
+    names_later = True
 
     def probe(self) -> Probe:
         return Probe(engine=self.name, works=True)
@@ -108,7 +109,7 @@ class PlainEngine:
                 "PATH": f"{sys.prefix}/bin:/usr/local/bin:/usr/bin:/bin",
                 "HOME": str(layout.home),
                 "LANG": "C.UTF-8",
-                "SANDBOX_ID": launch.sandbox_id,
+                **({} if launch.is_named_later else {"SANDBOX_ID": launch.sandbox_id}),
                 MARK: launch.lifetime,
                 **spec.env,
             },

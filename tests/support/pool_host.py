@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -78,6 +79,7 @@ async def pool_host(
         manager,
         folder=str(home.work),
         environ=home.env(**(settings or {})),
+        log=logging.getLogger(__name__),
     )
     schedule.start()
     try:
