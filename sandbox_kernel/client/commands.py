@@ -27,6 +27,7 @@ from sandbox_kernel.client.process import (
     ProcessOutput,
     TextOf,
 )
+from sandbox_kernel.client.time_limits import limit_to_send
 from sandbox_kernel.errors import (
     CommandTimeoutError,
     InvalidCommandError,
@@ -65,7 +66,6 @@ _WRITE_BYTES = 1 << 20
 _KEPT_IN_ERROR = 64 << 10
 _NOT_THERE_YET = 100
 _PAUSE = 0.02
-_NO_LIMIT = 999_999_999.0
 _SIGKILL = 9
 
 
@@ -126,7 +126,7 @@ class Commands:
         return ExecRequest(
             **self._what(command),
             env=dict(env or {}),
-            timeout=_limit(timeout),
+            timeout=limit_to_send(timeout),
             fallback_timeout=self._fallback_timeout,
             **more,
         )
@@ -240,7 +240,7 @@ class Commands:
             **self._what(command),
             cwd=cwd,
             env=dict(env or {}),
-            timeout=_limit(timeout),
+            timeout=limit_to_send(timeout),
             stdin=stdin,
             merge_stderr=merge_stderr,
             process_id=process_id,
@@ -313,11 +313,6 @@ def _exit(end: WireExecResult) -> ProcessExit:
         reason="timeout" if end.timed_out else end.reason,
         duration=end.duration,
     )
-
-
-def _limit(timeout: float | None) -> float | None:
-    """Return a time limit as it travels: JSON knows no infinity."""
-    return _NO_LIMIT if timeout is not None and timeout >= _NO_LIMIT else timeout
 
 
 async def _executed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sandbox_kernel.client.time_limits import limit_to_send
 from sandbox_kernel.wire.port_operations import WaitPortRequest, check_port
 
 __all__ = ["wait_request"]
@@ -24,6 +25,6 @@ def wait_request(
         path=path,
         min_status=low,
         max_status=high,
-        timeout=timeout,
+        timeout=limit_to_send(timeout),
         process_id=process_id,
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from sandbox_kernel.client.port_wait import wait_request
+from sandbox_kernel.client.time_limits import check_limit, limit_to_send
 from sandbox_kernel.errors import (
     ProcessExitedBeforeLogError,
     ProcessNotFoundError,
@@ -435,7 +436,7 @@ class Process:
         searches: dict[str, _Search] = {}
         try:
             async with (
-                asyncio.timeout(timeout),
+                asyncio.timeout(check_limit(timeout)),
                 aclosing(self.output(since=since, follow=True)) as events,
             ):
                 async for event in events:
@@ -520,7 +521,7 @@ class Process:
         ProcessWaitTimeoutError
             The time passed first.
         """
-        request = WaitRequest(process_id=self.id, timeout=timeout)
+        request = WaitRequest(process_id=self.id, timeout=limit_to_send(timeout))
         self._info = await self._call("process.wait", request)
         ended = _exit(self._info)
         if ended is None:

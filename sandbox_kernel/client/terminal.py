@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from sandbox_kernel.client.terminal_protocol import Acknowledged, Preview
 from sandbox_kernel.client.terminal_socket import refused, serve, socket_of
+from sandbox_kernel.client.time_limits import check_limit
 from sandbox_kernel.errors import (
     ProtocolViolationError,
     SandboxError,
@@ -502,7 +503,7 @@ class Terminal:
             The sandbox stops.
         """
         try:
-            async with asyncio.timeout(timeout) as clock:
+            async with asyncio.timeout(check_limit(timeout)) as clock:
                 self._info = await self._call("terminal.wait", TerminalRequest(terminal_id=self.id))
         except TimeoutError as error:
             if not clock.expired():

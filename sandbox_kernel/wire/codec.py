@@ -60,6 +60,11 @@ def encode(record: Record) -> tuple[dict[str, Any], bytes]:
 
     Fields that hold their default are left out.  A body of None and an empty body differ: None is
     left out, an empty body is announced by ``"body": true`` in the object.
+
+    Raises
+    ------
+    ValidationFailedError
+        A number is infinite, or none: JSON has no such.
     """
     value: dict[str, Any] = {}
     body = b""
@@ -72,6 +77,8 @@ def encode(record: Record) -> tuple[dict[str, Any], bytes]:
             continue
         if name in record.DEFAULTS and item == record.DEFAULTS[name]:
             continue
+        if isinstance(item, float) and not -_MAX_FLOAT <= item <= _MAX_FLOAT:
+            raise ValidationFailedError(name, "must be a finite number")
         value[name] = _to_json(item)
     return value, body
 
@@ -126,6 +133,8 @@ def _check(name: str, kind: str, value: Any, depth: int) -> Any:
     elif kind == "int":
         if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
             return value
+        if isinstance(value, int) and not isinstance(value, bool):
+            raise ValidationFailedError(name, "must be a number of 64 bits")
     elif kind == "float":
         # JSON's numbers have no bound: what is beyond a float is refused, here and as infinity.
         if (
@@ -134,6 +143,8 @@ def _check(name: str, kind: str, value: Any, depth: int) -> Any:
             and -_MAX_FLOAT <= value <= _MAX_FLOAT
         ):
             return float(value)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            raise ValidationFailedError(name, "must be a finite number")
     elif kind == "str":
         if isinstance(value, str):
             return value

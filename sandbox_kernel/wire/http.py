@@ -222,9 +222,11 @@ class HttpServer:
             content = bytes(memoryview(self._buffer)[:size])
             del self._buffer[:size]
             self._head = None
-            self._is_answering = True
             self.is_over = head.fields.get("connection", "").lower() == "close"
-            yield self._request(head, content)
+            # What is malformed is told by an answer, so none may have begun.
+            request = self._request(head, content)
+            self._is_answering = isinstance(request, Call)
+            yield request
 
     def received(self, count: int) -> Iterator[Call]:
         """Take nothing: there is no `space` to fill."""
@@ -283,7 +285,6 @@ class HttpServer:
     def _no_call(self, status: int, message: str) -> Reply:
         error = ValidationFailedError("request", message)
         error.message = message
-        self._is_answering = False
         return Reply(data=_response(status, JSON_TYPE, dump_json(error.to_wire())))
 
     # --- answers ------------------------------------------------------------------------------

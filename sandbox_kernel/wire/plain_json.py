@@ -54,6 +54,9 @@ def _accelerated() -> tuple[Callable[[Any], str], Callable[[Any], str], Callable
             value, end = scan(text, 0)
         except StopIteration as stop:
             raise ValueError(f"no JSON value at {stop.value}") from None
+        except SystemError:
+            # Its own errors are made by a module that it does not find: see above.
+            raise ValueError("a JSON value that is malformed") from None
         if end != len(text):
             raise ValueError(f"more than one JSON value at {end}")
         return value

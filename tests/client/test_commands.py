@@ -23,6 +23,7 @@ from sandbox_kernel.errors import (
     SessionDestroyedError,
     SessionNotFoundError,
     SessionTerminatedError,
+    ValidationFailedError,
 )
 from tests.support.managed import plain_manager
 
@@ -331,6 +332,27 @@ async def test_terminals_and_processes_take_folder_and_environment_of_a_session(
     assert (await process.logs()).stdout == b"/usr|x y\n"
     assert words.stdout == b"/usr|x y\n"
     running.cancel()
+
+
+async def test_limits_of_waiting_that_are_none(sandbox):
+    """Infinity is no limit; what is no number is refused, for the command and for all that waits."""
+    process = await sandbox.start_process(["sh", "-c", "echo ready; sleep 0.3"])
+    with pytest.raises(ValidationFailedError, match="timeout"):
+        await process.wait_for_log("ready", timeout=math.nan)
+    with pytest.raises(ValidationFailedError, match="timeout"):
+        await process.wait_for_exit(timeout=math.nan)
+    with pytest.raises(ValidationFailedError, match="timeout"):
+        await sandbox.wait_for_port(1024, timeout=math.nan)
+    with pytest.raises(ValidationFailedError, match="timeout"):
+        await sandbox.exec(["true"], timeout=math.nan)
+    with pytest.raises(ValidationFailedError, match="grace"):
+        await sandbox.kill_all_processes(grace=math.inf)
+    terminal = await sandbox.create_terminal(["true"])
+    with pytest.raises(ValidationFailedError, match="timeout"):
+        await terminal.wait_for_exit(timeout=math.nan)
+
+    assert (await process.wait_for_log("ready", timeout=math.inf)).line == "ready"
+    assert (await process.wait_for_exit(timeout=math.inf)).exit_code == 0
 
 
 async def test_waiting_for_something_written(sandbox):

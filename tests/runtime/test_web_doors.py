@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import websockets.exceptions
 
-from tests.support.plain_web_clients import DoorError, HttpDoor, WebSocketDoor
+from tests.support.plain_web_clients import JSON, MESSAGE, DoorError, HttpDoor, WebSocketDoor
 from tests.support.runtime_child import TOKEN, RuntimeChild
 
 Door = HttpDoor | WebSocketDoor
@@ -192,6 +192,31 @@ def test_a_connection_is_kept_and_closed_when_asked(runtime: RuntimeChild) -> No
         client.sendall(head(f"Authorization: Bearer {TOKEN}", "Connection: close"))
         assert answer_of(client).startswith(b"HTTP/1.1 200 ")
     door.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        (JSON, b"{"),
+        (JSON, b'{"a":NaN}'),
+        (MESSAGE, b"\xff\xff\xff\xff"),
+        (MESSAGE, b"\0\0\0\1{"),
+    ],
+)
+def test_content_that_is_malformed_is_answered(
+    runtime: RuntimeChild, kind: str, content: bytes
+) -> None:
+    """The client learns what is wrong with what it sent; then the connection is closed."""
+    with raw(runtime) as client:
+        client.sendall(
+            b"POST /operations/runtime.health HTTP/1.1\r\nHost: x\r\n"
+            b"Authorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
+            % (TOKEN.encode(), kind.encode(), len(content), content)
+        )
+        answer = answer_of(client)
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'"PROTOCOL_VIOLATION"' in answer
 
 
 def test_garbage_is_answered_and_cut_off(runtime: RuntimeChild) -> None:

@@ -166,8 +166,15 @@ def test_unknown_fields_are_ignored() -> None:
 def test_floats_are_finite(text: str) -> None:
     """A number that no float can hold is a bad field, however it is written."""
     value = load_json(b'{"process_id": "p", "timeout": %s}' % text.encode())
-    with pytest.raises(ValidationFailedError, match="timeout"):
+    with pytest.raises(ValidationFailedError, match="'timeout' must be a finite number"):
         decode(OPERATIONS["process.wait"].request, value)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_that_are_none_are_not_sent(number: float) -> None:
+    """Whoever gives one is told which parameter it is."""
+    with pytest.raises(ValidationFailedError, match="'timeout' must be a finite number"):
+        encode(OPERATIONS["process.wait"].request(process_id="p", timeout=number))
 
 
 @pytest.mark.parametrize("number", [1, 2**63, 10**308, -1.5])

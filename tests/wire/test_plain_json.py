@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -56,6 +58,19 @@ def test_both_forms_refuse_the_same(form: Any, text: str) -> None:
         assert refuses(form[2], text)
     else:
         assert form[2](text) == expected
+
+
+@pytest.mark.parametrize("text", ["{", '{"a"', '{"a":1', '{"a":1,', '["', '"\\u12', "[1 2]"])
+def test_what_is_malformed_is_refused_without_the_package(text: str) -> None:
+    """The C functions make their errors by the `json` package, which a runtime never imports."""
+    code = (
+        "import sys\n"
+        "from sandbox_kernel.wire.plain_json import loads\n"
+        "assert 'json' not in sys.modules\n"
+        "try:\n    loads(sys.argv[1])\nexcept ValueError:\n    print('refused')\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code, text], capture_output=True, check=True)
+    assert said.stdout == b"refused\n"
 
 
 @pytest.mark.parametrize("form", FORMS, ids=["accelerated", "standard"])
