@@ -254,11 +254,13 @@ def test_a_mount_point_is_busy(tmp_path):
     said = run_on_small_disk(
         tmp_path / "mount",
         1 << 20,
+        "import atexit\n"
         "import sys\n"
         "from pathlib import Path\n"
         "from sandbox_kernel.errors import PathBusyError\n"
         "from tests.support.runtime_child import RuntimeChild\n"
         "runtime = RuntimeChild(Path(sys.argv[1]))\n"
+        "atexit.register(runtime.stop)\n"
         "with runtime.connect() as client:\n"
         "    client.welcome()\n"
         "    mount = sys.argv[1] + '/mount'\n"
@@ -266,8 +268,7 @@ def test_a_mount_point_is_busy(tmp_path):
         "        try:\n"
         "            client.call(f'file.{operation}', path=mount, **fields)\n"
         "        except PathBusyError as error:\n"
-        "            print(error.code)\n"
-        "runtime.stop()\n",
+        "            print(error.code)\n",
         str(tmp_path),
     )
     assert said.split() == ["RESOURCE_BUSY", "RESOURCE_BUSY"]
@@ -278,11 +279,13 @@ def test_a_full_disk_keeps_what_was_there(tmp_path):
     said = run_on_small_disk(
         tmp_path,
         5 << 20,
+        "import atexit\n"
         "import sys\n"
         "from pathlib import Path\n"
         "from sandbox_kernel.errors import NoSpaceError\n"
         "from tests.support.runtime_child import RuntimeChild\n"
         "runtime = RuntimeChild(Path(sys.argv[1]))\n"
+        "atexit.register(runtime.stop)\n"
         "with runtime.connect() as client:\n"
         "    client.welcome()\n"
         "    client.call('file.write', path='keep.txt', data=b'old' * 100)\n"
@@ -296,8 +299,7 @@ def test_a_full_disk_keeps_what_was_there(tmp_path):
         "        print(data[:3], len(data))\n"
         "        listed, end = client.call('file.list', path='.', include_hidden=True)\n"
         "        print(sorted(each.path for each in listed[0].entries))\n"
-        "        client.call('file.delete', path='fill') if size > 100 else None\n"
-        "runtime.stop()\n",
+        "        client.call('file.delete', path='fill') if size > 100 else None\n",
         str(tmp_path),
     )
     assert said.splitlines() == [
