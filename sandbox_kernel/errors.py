@@ -469,11 +469,9 @@ class ContainerUnavailableError(SandboxError):
     http_status = 503
 
     def __init__(self, sandbox_id: str, reason: str) -> None:
-        has_stopped = reason == "it has stopped"
+        states = {"it has stopped": "is stopped", "it is stopping": "is stopping"}
         super().__init__(
-            f"Sandbox {sandbox_id!r} is stopped."
-            if has_stopped
-            else f"Sandbox {sandbox_id!r} does not answer: {reason}.",
+            f"Sandbox {sandbox_id!r} {states.get(reason, f'does not answer: {reason}')}.",
             hint="The next operation starts it again; files in its workspace are kept.",
             context={"sandbox_id": sandbox_id, "reason": reason},
         )

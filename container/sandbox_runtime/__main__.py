@@ -27,8 +27,19 @@ def main() -> int:
     except (SandboxError, OSError) as error:
         sys.stderr.write(f"the runtime cannot start: {error}\n")
         return 1
+    _take_name()
     runtime.run()
     return 0
+
+
+def _take_name() -> None:
+    """Be no "python" for who ends programs by name, such as ``pkill python`` in a terminal."""
+    try:
+        name = os.open("/proc/self/comm", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return
+    os.write(name, b"sandbox-runtime")
+    os.close(name)
 
 
 if __name__ == "__main__":

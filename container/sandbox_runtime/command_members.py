@@ -16,20 +16,29 @@ from sandbox_runtime.spare import SpareDescriptor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sandbox_runtime.loop import Loop
 
 __all__ = [
+    "MANY",
     "VARIABLE",
     "Moment",
     "Strays",
     "dies_of",
     "direct_children",
     "find_members",
+    "kill_members",
     "signal_members",
 ]
 
 VARIABLE = "SANDBOX_SESSION"
 """Name of the variable that holds a session's id, in its shell and all that is started there."""
+
+MANY = 512
+"""From how many on members are taken to multiply faster than they can be asked to end."""
+
+_MOST_ROUNDS = 8
 
 _spare = SpareDescriptor()
 
@@ -189,6 +198,22 @@ def _leaves(pid: int, group: int) -> bool:
         return os.getpgid(pid) != group
     except OSError:
         return False
+
+
+def kill_members(find: Callable[[], list[int]]) -> None:
+    """Kill all that `find` returns, also if they multiply meanwhile.
+
+    They are stopped before the first is killed: a stopped one starts no other, and keeps the place
+    that another would be started in.
+    """
+    stopped: set[int] = set()
+    for _ in range(_MOST_ROUNDS):
+        new = [pid for pid in find() if pid not in stopped]
+        if not new:
+            break
+        signal_members(new, signal.SIGSTOP)
+        stopped.update(new)
+    signal_members(list(stopped), signal.SIGKILL)
 
 
 def signal_members(pids: list[int], number: int) -> None:

@@ -13,6 +13,7 @@ import time
 
 from sandbox_kernel.errors import (
     CommandNotFoundError,
+    ContainerUnavailableError,
     InvalidCommandError,
     OperationInterruptedError,
     ProcessAbortedError,
@@ -70,6 +71,7 @@ __all__ = [
     "check_text",
     "check_timeout",
     "feed",
+    "stopping_error",
 ]
 
 FINISHED_KEPT = 64
@@ -591,6 +593,17 @@ class Processes:
 
     # --- starting -----------------------------------------------------------------------------
 
+    def refuse_if_stopping(self) -> None:
+        """Begin nothing that the sandbox's end would cut short at once.
+
+        Raises
+        ------
+        ContainerUnavailableError
+            The sandbox is about to end.
+        """
+        if self.stopping:
+            raise stopping_error(self.config)
+
     def _start(
         self,
         argv: list[str],
@@ -606,8 +619,7 @@ class Processes:
         name = program_name(argv)
         check_timeout(timeout)
         whole_env = overlay(self.config.env if base_env is None else base_env, env)
-        if self.stopping:
-            raise ProcessSpawnFailedError(name, "the sandbox is stopping")
+        self.refuse_if_stopping()
         process_id = self.new_id(process_id)
         process = Process(self, process_id, self._serial, list(argv), cwd or self.config.cwd)
         ours: list[int] = []
@@ -931,6 +943,13 @@ class Processes:
         self.stopping = True
         for each in list(self._table.values()):
             each.end("stopped", grace)
+
+
+def stopping_error(config: Config) -> ContainerUnavailableError:
+    """Return what whoever begins something in a sandbox that is about to end is told."""
+    return ContainerUnavailableError(
+        config.env.get("SANDBOX_ID", config.sandbox_id), "it is stopping"
+    )
 
 
 def check_timeout(timeout: float | None) -> None:

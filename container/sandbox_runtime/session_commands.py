@@ -18,10 +18,12 @@ from sandbox_kernel.errors import (
 )
 from sandbox_runtime import shell_text
 from sandbox_runtime.command_members import (
+    MANY,
     Moment,
     dies_of,
     direct_children,
     find_members,
+    kill_members,
     signal_members,
 )
 from sandbox_runtime.loop import READ
@@ -82,12 +84,11 @@ class _Ending:
             shell.interrupt()
             signal_members(children, signal.SIGINT)
             signal_members(children, signal.SIGCONT)
-        members = find_members(
-            shell.pid if shell.alive else 0,
-            self._session.session_id,
-            command.moment,
-            command.last_moment,
-        )
+        members = self._members()
+        if len(members) >= MANY:
+            # Asked to end, some would have started others before all are asked.
+            kill_members(self._members)
+            members = []
         if command.running and passed > self._grace + SHELL_GRACE:
             signal_members(members, signal.SIGKILL)
             self._session.is_replaced = True
@@ -107,6 +108,15 @@ class _Ending:
             signal_members(new, signal.SIGCONT)
         self._session.loop.call_later(self._delay, self._step)
         self._delay = min(2 * self._delay, _LONGEST_STEP)
+
+    def _members(self) -> list[int]:
+        command, shell = self._command, self._command.shell
+        return find_members(
+            shell.pid if shell is not None and shell.alive else 0,
+            self._session.session_id,
+            command.moment,
+            command.last_moment,
+        )
 
     def _interrupt(self, members: list[int]) -> None:
         """Interrupt each once, for it may be tidying up; or again, where that was lost on it.

@@ -29,8 +29,10 @@ from sandbox_kernel.wire.operations import Empty
 from sandbox_kernel.wire.session_operations import SessionInfo
 from sandbox_runtime import shell_text
 from sandbox_runtime.command_members import (
+    MANY,
     VARIABLE,
     find_members,
+    kill_members,
     signal_members,
 )
 from sandbox_runtime.loop import READ
@@ -292,8 +294,7 @@ class Session:
 
     def _start_shell(self) -> None:
         processes = self.table.processes
-        if processes.stopping:
-            raise ProcessSpawnFailedError("bash", "the sandbox is stopping")
+        processes.refuse_if_stopping()
         self._known_env, self._is_stale, self.last_status = None, False, 0
         env = {**self.base_env, VARIABLE: self.session_id}
         cwd = self.cwd if os.path.isdir(self.cwd) else processes.config.cwd
@@ -365,12 +366,12 @@ class Session:
     # --- the end ------------------------------------------------------------------------------
 
     def _died(self, code: int, number: int | None) -> None:
+        reason = self._explain(number)
         self.shell = None
         self._on_idle = None
         if self._inner is not None:
             self._inner.close()
             self._inner = None
-        reason = "it did not come back and was replaced" if self.is_replaced else ""
         error: SandboxError = SessionTerminatedError(
             self.session_id, code, signal=number, reason=reason
         )
@@ -385,6 +386,16 @@ class Session:
         self.is_replaced = False
         self._pump()
 
+    def _explain(self, number: int | None) -> str:
+        """Return why the shell has ended, where it is not its own doing."""
+        if self.shell is not None and self.shell.is_broken:
+            return "it ran nothing any more and was replaced"
+        if self.is_replaced:
+            return "it did not come back and was replaced"
+        if number == signal.SIGKILL and self.table.processes.memory_events.explains_kill():
+            return "the sandbox's memory limit was reached"
+        return ""
+
     def delete(self) -> None:
         """End the shell with all that was started in it; nobody has a turn any more."""
         self.is_deleted = True
@@ -396,8 +407,11 @@ class Session:
         shell = self.shell
         if shell is not None and shell.alive:
             members = find_members(shell.pid, self.session_id, None)
-            signal_members(members, signal.SIGTERM)
-            signal_members(members, signal.SIGCONT)
+            if len(members) < MANY:
+                signal_members(members, signal.SIGTERM)
+                signal_members(members, signal.SIGCONT)
+            else:
+                kill_members(lambda: find_members(shell.pid, self.session_id, None))
             shell.kill()
             self.loop.call_later(KILL_GRACE, lambda: self._kill_left(members))
 
@@ -487,6 +501,7 @@ class Sessions:
         shell_text.check_env(request.env)
         if request.cwd is not None:
             check_folder(request.cwd)
+        self.processes.refuse_if_stopping()
         known = self._table.get(session_id)
         if known is not None and known.info().status != "terminated":
             raise SessionAlreadyExistsError(session_id)
@@ -571,8 +586,7 @@ class Sessions:
         shell_text.check_env(request.env)
         if request.cwd is not None:
             check_folder(request.cwd)
-        if self.processes.stopping:
-            raise ProcessSpawnFailedError("bash", "the sandbox is stopping")
+        self.processes.refuse_if_stopping()
         session = self._table.get(session_id)
         if session is None and session_id == DEFAULT:
             session = self._make(DEFAULT)

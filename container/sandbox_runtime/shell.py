@@ -4,7 +4,10 @@ How it is spoken to.  Its own descriptors are 0: lines of ours, 1: a pipe for it
 null device.  Each of our lines is a loop that waits for a turn on a FIFO of its own and then
 sources the file ``cmd`` with the command's own stdin, stdout and stderr:
 
-    { report; while a turn comes; do { . cmd; } <in >out 2>err; report; note; done; } <n0
+    { report; while a turn comes; do for it: . cmd <in >out 2>err; report; note; done; } <n0
+
+The inner loop is what a stray ``break`` or ``continue`` ends; one of more levels gets to the head
+of the outer loop, which then reports.
 
 While a text runs, bash has moved our three descriptors out of the way, with close-on-exec: no
 program inherits them, and nothing printed can be a report.  Redirections that a text makes with
@@ -17,7 +20,8 @@ next loop's first report makes the shell usable again.  A turn can thus neither 
 twice.
 
 A shell that has eaten lines without a report (somebody has redefined ``builtin``) will never report
-again: the owner's `check` finds that out.
+again: the owner's `check` finds that out.  One that reports without having run its text, since it
+can open no files any more or reads no turns, is killed as well.
 """
 
 from __future__ import annotations
@@ -53,6 +57,8 @@ _RETURN = 0.005
 
 _MOST_RETURNS = 50
 """How often in a row a shell may come back to its top level without having been given a turn."""
+
+_TURN = "turn"
 
 _LONGEST_REPORT = 1 << 16
 _LONGEST_NOTE = 4 << 20
@@ -110,6 +116,8 @@ class Shell:
         self._interrupted = False
         self._is_idle = False
         self.alive = False
+        self.is_broken = False
+        """Whether it was killed because it ran nothing any more."""
         script, self._script = os.pipe2(os.O_CLOEXEC)
         self._reports, status = os.pipe2(os.O_CLOEXEC)
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
@@ -200,7 +208,7 @@ class Shell:
         self._done = done
         self._is_idle = False
         self._returns = 0
-        os.write(self._turns[self._epoch], b"turn\n")
+        os.write(self._turns[self._epoch], f"{_TURN}\n".encode())
         return out, err
 
     def hold(self, *, stdout: bool, stderr: bool) -> None:
@@ -329,13 +337,7 @@ class Shell:
 
     def check(self) -> bool:
         """Whether it can still report: it has not eaten all of our lines without a word."""
-        from array import array  # noqa: PLC0415  only long commands come here
-        from fcntl import ioctl  # noqa: PLC0415
-        from termios import FIONREAD  # noqa: PLC0415
-
-        left = array("i", [0])
-        ioctl(self._script, FIONREAD, left)
-        return left[0] > 0
+        return _has_unread(self._script)
 
     # --- reports ------------------------------------------------------------------------------
 
@@ -356,9 +358,16 @@ class Shell:
                 self._report(words[1], int(words[2]), int(words[3]) if words[3].isdecimal() else 1)
 
     def _report(self, kind: str, epoch: int, status: int) -> None:
+        is_turn = kind.startswith("T") and epoch == self._epoch
         if kind == "R" and epoch > self._epoch:
+            if self._done is not None and not self._interrupted and self._is_turn_unread():
+                self._give_up()
+                return
             self._enter(epoch)
-        elif kind != "T" or epoch != self._epoch or self._done is None:
+        elif is_turn and kind != "T" and not self._interrupted:
+            self._give_up()
+            return
+        elif not is_turn or self._done is None:
             return
         done, self._done = self._done, None
         self._close_writers()
@@ -374,6 +383,15 @@ class Shell:
         if self.is_idle and self._done is None:
             self._on_idle()
 
+    def _is_turn_unread(self) -> bool:
+        turn = self._turns.get(self._epoch)
+        return turn is not None and _has_unread(turn)
+
+    def _give_up(self) -> None:
+        """Kill a shell that runs nothing any more; its death will be told."""
+        self.is_broken = True
+        self.kill()
+
     def _enter(self, epoch: int) -> None:
         """Forget the loops before this one, and have as many lines wait as before."""
         for each in [each for each in self._turns if each < epoch]:
@@ -383,7 +401,7 @@ class Shell:
         self._epoch = epoch
         self._returns += 1
         if self._returns > _MOST_RETURNS:
-            self.kill()
+            self._give_up()
             return
         for each in range(epoch + 1, epoch + 1 + _AHEAD):
             if each not in self._turns:
@@ -395,10 +413,15 @@ class Shell:
         place = quote(self._folder)
         report = f"\\builtin printf '\\n{self._token} %s {epoch} %d\\n'"
         line = (
-            f'{{ {report} R "$?"; '
-            "while __sandbox=; \\builtin read -r -t 2000000 __sandbox; [[ $__sandbox ]]; do "
-            f"{{ \\builtin . {place}/cmd; }} <{place}/in >|{place}/out 2>|{place}/err; "
-            f'{report} T "$?"; \\builtin export -p >|{place}/env || [[ _ ]]; '
+            f'{{ {report} R "$?"; __sandbox=; '
+            # It comes here with this from a `continue` of more levels only.
+            f"while [[ ${{__sandbox-}} == y ]] && {report} T 0; "
+            "__sandbox=; \\builtin read -r -t 2000000 __sandbox; [[ $__sandbox ]]; do "
+            f"for __sandbox in y; do \\builtin . {place}/cmd; done "
+            f"<{place}/in >|{place}/out 2>|{place}/err; "
+            # A turn that is still there as it came was not begun.
+            f'{report} "T${{__sandbox%%[!{_TURN}]*}}" "$?"; __sandbox=; '
+            f"\\builtin export -p >|{place}/env || [[ _ ]]; "
             f"done; }} <{place}/n{epoch}\n"
         )
         try:  # noqa: SIM105  contextlib costs two milliseconds
@@ -472,6 +495,17 @@ def _spawn_bash(cwd: str, env: Mapping[str, str], stdio: tuple[int, int, int]) -
     raise CommandNotFoundError(
         "bash", "sessions need it; run programs as lists, or text with enable_default_session=False"
     )
+
+
+def _has_unread(pipe: int) -> bool:
+    """Whether there is something in a pipe, told by either end."""
+    from array import array  # noqa: PLC0415  only long commands come here
+    from fcntl import ioctl  # noqa: PLC0415
+    from termios import FIONREAD  # noqa: PLC0415
+
+    left = array("i", [0])
+    ioctl(pipe, FIONREAD, left)
+    return left[0] > 0
 
 
 def _unlink(path: str) -> None:

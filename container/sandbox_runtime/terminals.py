@@ -41,6 +41,7 @@ from sandbox_kernel.wire.terminal import MOST_GRACE, check_size, decode_cursor, 
 from sandbox_runtime import pty
 from sandbox_runtime.input_queue import InputQueue
 from sandbox_runtime.loop import READ, WRITE
+from sandbox_runtime.processes import stopping_error
 from sandbox_runtime.quick import deque, signal
 from sandbox_runtime.replay import TerminalLog
 from sandbox_runtime.spawn import check_folder, overlay, program_name, shown, spawn
@@ -780,7 +781,7 @@ class Terminals:
 
     def _check_room(self, name: str) -> None:
         if self.stopping:
-            raise ProcessSpawnFailedError(name, "the sandbox is stopping")
+            raise stopping_error(self.config)
         if sum(not each.finished for each in self._table.values()) >= MOST_LIVING:
             raise ProcessSpawnFailedError(
                 name,

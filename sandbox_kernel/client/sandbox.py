@@ -589,6 +589,9 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
             try:
                 return await work(transport)
             except ContainerUnavailableError as error:
+                if error.context.get("reason") == "it is stopping":
+                    # Somebody wants it ended: to start it again is not for us.
+                    raise
                 last = error
         raise last
 

@@ -77,6 +77,25 @@ def test_a_fork_bomb_holds_up_nothing_but_its_sandbox(user: HostUser) -> None:
     assert not any(descendants(each) for each in everybody)
 
 
+def test_a_fork_bomb_in_a_session_ends_at_its_time_limit(user: HostUser) -> None:
+    """However fast it multiplies: killed one by one, its members would start others meanwhile."""
+    with user.start("session-bomb", limits={"processes": 800}) as box, box.client() as client:
+        assert box.told["limits"]["processes"] == "hard"
+        # It ends by itself after 60 s: see above.
+        bomb = "sleep 60 & b() { kill -0 $! && { b | b & b; }; }; b"
+        _, end = client.call("exec", command=bomb, session="default", timeout=2.0)
+        assert end.timed_out or end.reason == "timeout"
+
+        deadline = time.monotonic() + 10
+        while len(descendants(box.pid)) > 20:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert (
+            client.call("exec", command="/bin/true", session="default", timeout=5.0)[1].exit_code
+            == 0
+        )
+
+
 def test_without_being_asked_a_sandbox_has_a_bound(box: HostSandbox) -> None:
     """As root by a control group, as an ordinary user by a limit that the runtime sets."""
     assert box.told["limits"]["processes"] == "hard"

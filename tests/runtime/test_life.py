@@ -16,7 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sandbox_kernel.errors import ProcessAbortedError, ValidationFailedError
+from sandbox_kernel.errors import (
+    ContainerUnavailableError,
+    ProcessAbortedError,
+    ValidationFailedError,
+)
 from sandbox_kernel.wire.rpc import ClientConnection, Failed, Welcome
 from tests.runtime.conftest import Start
 from tests.support.runtime_child import TOKEN, Channel, Client, RuntimeChild
@@ -233,9 +237,15 @@ def test_nothing_new_starts_while_it_ends(runtime: RuntimeChild) -> None:
         client.call("runtime.shutdown", grace=1.0)
         client.call("runtime.health")
 
-        for operation in ("exec", "process.start"):
-            with pytest.raises(Exception, match="is stopping"):
-                client.call(operation, argv=["true"])
+        for operation, fields in (
+            ("exec", {"argv": ["true"]}),
+            ("exec", {"command": "true", "session": "default"}),
+            ("process.start", {"argv": ["true"]}),
+            ("terminal.create", {"argv": ["true"]}),
+            ("session.create", {}),
+        ):
+            with pytest.raises(ContainerUnavailableError, match=r"^Sandbox '\S+' is stopping\."):
+                client.call(operation, **fields)
 
         assert runtime.wait_exit(5) == 0
 
@@ -406,3 +416,16 @@ def test_memory_is_hidden_by_prctl() -> None:
     out = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True).stdout
 
     assert out == b"0\n"
+
+
+def test_who_ends_programs_by_name_does_not_end_the_sandbox(runtime: RuntimeChild) -> None:
+    """The runtime is an interpreter, too; ``pkill python`` means those of the user."""
+    with runtime.connect() as client:
+        client.call("runtime.health")
+
+        name = Path(f"/proc/{runtime.process.pid}/comm").read_text()
+        assert name == "sandbox-runtime\n"
+        assert (
+            b"python"
+            in client.run(sys.executable, "-c", "print(open('/proc/self/comm').read())")[0]
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,8 @@ from sandbox_kernel.errors import (
     ProcessAbortedError,
     SessionTerminatedError,
 )
+from sandbox_runtime.command_members import kill_members
+from tests.runtime.conftest import Start
 from tests.support.runtime_child import Client, RuntimeChild, join
 from tests.support.small_disk import run_on_small_disk
 
@@ -134,6 +137,10 @@ def test_a_syntax_error_is_of_that_command_alone(client: Client, text: str) -> N
         "kill -INT $$",
         "exec no-such-program",
         "unset __sandbox; declare -i __sandbox",
+        "break",
+        "continue",
+        "break 9",
+        "continue 9",
         "enable -n echo",
         "ulimit -n 64",
         "LC_ALL=xx_YY.broken",
@@ -153,6 +160,43 @@ def test_nothing_a_command_does_breaks_the_next_one(client, runtime, tmp_path, t
 
         assert b"alive" in out.splitlines(), err
         assert code == 0
+
+
+@pytest.mark.parametrize("text", ["ulimit -n 3", "readonly __sandbox=1", "set -r"])
+def test_a_shell_that_runs_nothing_any_more_is_replaced(client: Client, text: str) -> None:
+    """A text that was not run is never told as one that failed by itself."""
+    shell(client, text)
+    with pytest.raises(SessionTerminatedError, match="ran nothing any more and was replaced"):
+        shell(client, "/bin/echo alive", timeout=5)
+
+    assert shell(client, "/bin/echo alive", timeout=5)[0] == b"alive\n"
+
+
+def test_a_shell_that_memory_ended_says_so(start_runtime: Start, tmp_path: Path) -> None:
+    """A KILL with a risen counter is the limit's doing; any other is not."""
+    events = tmp_path / "events"
+    events.write_text("oom_kill 0\n")
+    with start_runtime(memory_events=str(events)).connect() as client:
+        with pytest.raises(SessionTerminatedError, match="memory limit was reached"):
+            shell(client, f"echo oom_kill 1 > {events}; kill -9 $$")
+        with pytest.raises(SessionTerminatedError) as other:
+            shell(client, "kill -9 $$")
+
+    assert "memory" not in str(other.value)
+
+
+def test_members_that_multiply_are_stopped_before_the_first_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else those that are killed make room for those that the others start meanwhile."""
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
+    found = iter([[1, 2], [1, 2, 3], [2, 3]])
+
+    kill_members(lambda: next(found))
+
+    assert sent[:3] == [(1, signal.SIGSTOP), (2, signal.SIGSTOP), (3, signal.SIGSTOP)]
+    assert sorted(sent[3:]) == [(1, signal.SIGKILL), (2, signal.SIGKILL), (3, signal.SIGKILL)]
 
 
 def test_a_removed_folder_is_survived(client: Client, tmp_path) -> None:
