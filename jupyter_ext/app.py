@@ -9,16 +9,19 @@ from typing import Any
 from jupyter_server.extension.application import ExtensionApp
 from jupyter_server.serverapp import ServerApp
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
+from tornado.httpserver import HTTPServer
 from traitlets.config import Config
 
 from jupyter_ext import (
     frame_documents,
     hardening,
+    preview,
     routes,
     static,
 )
 from jupyter_ext.hardening import JupyterSandbox
 from jupyter_ext.kernel_ws import SandboxKernelWebsocketConnection
+from jupyter_ext.preview import SandboxPreview
 from sandbox_kernel.config import CONFIGURABLES, checked
 
 __all__ = ["SandboxExtension", "settings_for_kernels"]
@@ -28,7 +31,9 @@ class SandboxExtension(ExtensionApp):
     """Loaded by every Jupyter server of the environment the project is installed in."""
 
     name = "jupyter_ext"
-    classes = [JupyterSandbox, *CONFIGURABLES]  # noqa: RUF012  the base declares an instance variable
+    classes = [JupyterSandbox, SandboxPreview, *CONFIGURABLES]  # noqa: RUF012  the base declares an instance variable
+
+    _previews: HTTPServer | None = None
 
     @property
     def is_locked(self) -> bool:
@@ -50,11 +55,21 @@ class SandboxExtension(ExtensionApp):
 
     def initialize_handlers(self) -> None:
         """Serve our routes, below ``<base_url>sandbox/``; a locked server has some of its own."""
-        for module in (frame_documents, static):
+        for module in (frame_documents, preview, static):
             self.handlers.extend(module.HANDLERS)
         self.handlers.extend(routes.handlers())
         if self.is_locked and self.serverapp is not None:
             self.handlers.extend(hardening.handlers(self.serverapp))
+        if self.serverapp is not None:
+            self._previews = preview.serve_hosts(
+                self.serverapp, SandboxPreview(config=self.config), is_locked=self.is_locked
+            )
+
+    async def stop_extension(self) -> None:
+        """End what was begun beside the server's own."""
+        if self._previews is not None:
+            self._previews.stop()
+            await self._previews.close_all_connections()
 
     def initialize_settings(self) -> None:
         """Take the place of the stock kernel connection, and of no other.

@@ -55,6 +55,8 @@
         |   +-- InvalidPortTokenError
         |   +-- PreviewTokenError
         |   +-- StalePreviewUrlError
+        |   +-- PreviewAnswerError
+        |   +-- PreviewTimeoutError
         +-- TerminalNotFoundError
         +-- StaleTerminalHandleError
         +-- InvalidTerminalCwdError
@@ -141,6 +143,8 @@ __all__ = [
     "PathTooLongError",
     "PermissionDeniedError",
     "PortError",
+    "PreviewAnswerError",
+    "PreviewTimeoutError",
     "PreviewTokenError",
     "ProcessAbortedError",
     "ProcessExitedBeforeLogError",
@@ -988,6 +992,34 @@ class StalePreviewUrlError(PortError):
             port,
             "was exposed by an earlier container",
             hint="Start the program again and call expose_port(); the token stays the same.",
+        )
+
+
+class PreviewAnswerError(PortError):
+    """The program behind a preview gave no answer that can be passed on."""
+
+    code = "INVALID_PREVIEW_ANSWER"
+    http_status = 502
+
+    def __init__(self, port: int, reason: str) -> None:
+        super().__init__(
+            port,
+            f"has a program that {reason}",
+            hint="See what the program has written; it must speak HTTP/1.",
+        )
+
+
+class PreviewTimeoutError(PortError):
+    """The program behind a preview has begun no answer in the time it has."""
+
+    code = "PREVIEW_TIMEOUT"
+    http_status = 504
+
+    def __init__(self, port: int, timeout: float) -> None:
+        super().__init__(
+            port,
+            f"has a program that began no answer in {timeout:g} s",
+            hint="See whether it is busy; SandboxPreview.answer_timeout gives it more time.",
         )
 
 

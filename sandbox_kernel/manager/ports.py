@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import html
 import secrets
 import string
 import time
@@ -25,12 +26,13 @@ from sandbox_kernel.errors import (
     ValidationFailedError,
 )
 from sandbox_kernel.manager.identity import check_sandbox_id
+from sandbox_kernel.manager.jupyter_address import jupyter_address
 from sandbox_kernel.manager.lifecycle import State
 from sandbox_kernel.manager.preview_label import TOKEN, preview_label
 from sandbox_kernel.manager.registry import Entry, PortEntry, Registry
 from sandbox_kernel.wire.port_operations import check_port
 
-__all__ = ["ExposedPort", "PortTokens", "check_exposure", "new_port_token"]
+__all__ = ["ExposedPort", "PortTokens", "PreviewFrame", "check_exposure", "new_port_token"]
 
 _ALPHABET = string.ascii_lowercase + string.digits + "_"
 _TOKEN_LENGTH = 16
@@ -62,6 +64,66 @@ class ExposedPort:
             It would be longer than a host name allows.
         """
         return preview_label(self.port, self.sandbox_id, self.token)
+
+    @property
+    def path(self) -> str:
+        """Where the port's preview is below a Jupyter server's address; it has the token in it."""
+        return f"sandbox/preview/{self.port}-{self.sandbox_id}-{self.token}/"
+
+    @property
+    def url(self) -> str | None:
+        """The preview's address for a browser on this machine; None if no server is known.
+
+        The server is the one that runs this kernel, else the only one of this user.  Its browser's
+        own address is made by ``_repr_html_``, wherever the browser is.
+        """
+        address = jupyter_address()
+        return None if address is None else address.url + self.path
+
+    def __str__(self) -> str:
+        return self.url or self.path
+
+    def _repr_html_(self) -> str:
+        address = jupyter_address()
+        what = html.escape(self.name or f"port {self.port} of {self.sandbox_id}")
+        if address is None:
+            return f"{what}: <code>{html.escape(self.path)}</code> at a Jupyter server of yours"
+        link = html.escape(address.base_url + self.path)
+        return f'<a href="{link}" target="_blank" rel="noopener noreferrer">{what}</a>'
+
+    def frame(self, *, width: str | int = "100%", height: int = 480) -> PreviewFrame:
+        """Return what shows the preview in the page of a notebook, as the last value of a cell.
+
+        Parameters
+        ----------
+        width : str or int
+            Pixels, or text such as ``"100%"``.
+        height : int
+            Pixels.
+        """
+        address = jupyter_address()
+        source = None if address is None else address.base_url + self.path
+        return PreviewFrame(source=source, width=str(width), height=int(height))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreviewFrame:
+    """A preview in the page of a notebook; see `ExposedPort.frame`."""
+
+    source: str | None = field(repr=False)
+    width: str
+    height: int
+
+    def _repr_html_(self) -> str:
+        if self.source is None:
+            return "No Jupyter server is known that could show this."
+        # The program may do in its frame what it likes, and nothing to the page around it.
+        allowed = "allow-downloads allow-forms allow-modals allow-popups allow-same-origin"
+        return (
+            f'<iframe src="{html.escape(self.source)}" width="{html.escape(self.width)}"'
+            f' height="{self.height}" style="border: 0" sandbox="{allowed} allow-scripts"'
+            ' referrerpolicy="no-referrer"></iframe>'
+        )
 
 
 def new_port_token() -> str:

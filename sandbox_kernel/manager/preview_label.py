@@ -35,14 +35,16 @@ class PreviewLabel:
     token: str = field(repr=False)
 
 
-def parse_preview_label(label: str) -> PreviewLabel | None:
+def parse_preview_label(label: str, *, longest: int | None = LONGEST_LABEL) -> PreviewLabel | None:
     """Return what a host label names, or None if it is no label of an exposed port.
+
+    The same text as part of a path may be of any length: `longest` is None then.
 
     Host names are alike in capitals and small letters (RFC 4343), ids and tokens have small ones
     only: ASCII capitals are lowered.  Whether there is such a port, and whether the token is right,
     is another question.
     """
-    if not label.isascii() or len(label) > LONGEST_LABEL:
+    if not label.isascii() or (longest is not None and len(label) > longest):
         return None
     found = _LABEL.fullmatch(label.lower())
     if found is None or not LOWEST_PORT <= int(found[1]) <= HIGHEST_PORT:
