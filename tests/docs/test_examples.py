@@ -34,9 +34,9 @@ def test_examples_are_kept_without_outputs(path):
     assert "widgets" not in notebook.metadata
 
 
-def test_the_sales_example_runs_and_leaves_the_folder_alone(tmp_path):
+def test_the_sales_example_runs_and_leaves_the_folder_alone(tmp_path, warm_cache):
     """A table, a figure, a widget, and walls where the text says there are walls."""
-    home = JupyterHome(tmp_path).create()
+    home = JupyterHome(tmp_path, warm_cache).create()
     source = _EXAMPLES[[path.name for path in _EXAMPLES].index("sales.ipynb")]
     for path in source.parent.glob("sales.*"):
         (home.work / path.name).write_bytes(path.read_bytes())

@@ -29,9 +29,9 @@ _METHODS = [
 ]
 
 
-def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch):
+def test_the_examples_print_what_the_page_says(tmp_path, warm_cache, monkeypatch):
     """One after the other, for a user who has no sandbox yet."""
-    home = JupyterHome(tmp_path).create()
+    home = JupyterHome(tmp_path, warm_cache).create()
     for name, value in home.changes().items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(home.work)

@@ -26,9 +26,9 @@ _TEXT = (Path(__file__).parents[2] / "docs" / "terminals.md").read_text()
 _BLOCKS = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", _TEXT, re.DOTALL)
 
 
-def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch):
+def test_the_examples_print_what_the_page_says(tmp_path, warm_cache, monkeypatch):
     """One after the other, for a user who has no sandbox yet."""
-    home = JupyterHome(tmp_path).create()
+    home = JupyterHome(tmp_path, warm_cache).create()
     for name, value in home.changes().items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(home.work)
@@ -43,11 +43,11 @@ def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch):
     assert printed == [expected for _, expected in _BLOCKS]
 
 
-def test_the_client_without_xterm_is_a_terminal(tmp_path):
+def test_the_client_without_xterm_is_a_terminal(tmp_path, warm_cache):
     """It shows the prompt, takes keys, has its terminal's size, and ends with the shell."""
     (code,) = re.findall(r"```python title=client.py\n(.*?)```", _TEXT, re.DOTALL)
     (tmp_path / "client.py").write_text(code)
-    home = JupyterHome(tmp_path / "h").create()
+    home = JupyterHome(tmp_path / "h", warm_cache).create()
     ours, theirs = pty.openpty()
     try:
         with JupyterServer(home) as server:

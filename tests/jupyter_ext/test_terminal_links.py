@@ -20,8 +20,8 @@ COUNT = "import sys,time\ninput()\nfor n in range(int(sys.argv[1])): print(n, fl
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    home = JupyterHome(tmp_path_factory.mktemp("h")).create()
+def home(tmp_path_factory, warm_cache):
+    home = JupyterHome(tmp_path_factory.mktemp("h"), warm_cache).create()
     yield home
     home.destroy_named_sandboxes()
 

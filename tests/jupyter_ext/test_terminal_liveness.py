@@ -27,8 +27,8 @@ BLOCKED = "stty raw -echo; printf up; sleep {}; head -c {} | md5sum; printf 'all
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    home = JupyterHome(tmp_path_factory.mktemp("h")).create()
+def home(tmp_path_factory, warm_cache):
+    home = JupyterHome(tmp_path_factory.mktemp("h"), warm_cache).create()
     yield home
     home.destroy_named_sandboxes()
 

@@ -15,8 +15,8 @@ _PATH = "/sandbox/api/sandboxes/demo/terminals"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    home = JupyterHome(tmp_path_factory.mktemp("h")).create()
+def server(tmp_path_factory, warm_cache):
+    home = JupyterHome(tmp_path_factory.mktemp("h"), warm_cache).create()
     try:
         with JupyterServer(home) as made:
             yield made
