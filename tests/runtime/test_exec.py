@@ -272,7 +272,7 @@ def test_a_background_child_does_not_delay_the_end(client: Client) -> None:
     out, _, end = client.run("sh", "-c", "sleep 61.25 & echo hi")
 
     assert (out, end.exit_code) == (b"hi\n", 0)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 15
     for pid in running("61.25"):
         psutil.Process(pid).kill()
 

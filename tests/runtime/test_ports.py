@@ -464,7 +464,7 @@ def test_a_client_that_reads_nothing_stops_the_program_alone(runtime, link):
         other.welcome()
         begin = time.monotonic()
         other.run("true")
-        assert time.monotonic() - begin < 2
+        assert time.monotonic() - begin < 10
     began, at = cpu(runtime.pid), time.monotonic()
     time.sleep(0.5)
     assert cpu(runtime.pid) - began < 0.5 * (time.monotonic() - at), "nobody spins"

@@ -184,7 +184,8 @@ def test_memory_stays_bounded_behind_a_viewer_that_never_reads(
     fast.type(b"\x03")
     fast.wait_for(wire.Exited)
 
-    assert time.monotonic() - began < 2
+    # Without it the program would go on for a minute.
+    assert time.monotonic() - began < 15
     assert memory(runtime.pid) - before < 8 << 20
 
 
