@@ -22,6 +22,7 @@ from jupyter_ext import (
 from jupyter_ext.hardening import JupyterSandbox
 from jupyter_ext.kernel_ws import SandboxKernelWebsocketConnection
 from jupyter_ext.preview import SandboxPreview
+from jupyter_ext.schedule import SandboxPool, Schedule, serve_pool, stop_with
 from sandbox_kernel.config import CONFIGURABLES, checked
 
 __all__ = ["SandboxExtension", "settings_for_kernels"]
@@ -31,9 +32,10 @@ class SandboxExtension(ExtensionApp):
     """Loaded by every Jupyter server of the environment the project is installed in."""
 
     name = "jupyter_ext"
-    classes = [JupyterSandbox, SandboxPreview, *CONFIGURABLES]  # noqa: RUF012  the base declares an instance variable
+    classes = [JupyterSandbox, SandboxPool, SandboxPreview, *CONFIGURABLES]  # noqa: RUF012  the base declares an instance variable
 
     _previews: HTTPServer | None = None
+    _pool: Schedule | None = None
 
     @property
     def is_locked(self) -> bool:
@@ -65,8 +67,16 @@ class SandboxExtension(ExtensionApp):
                 self.serverapp, SandboxPreview(config=self.config), is_locked=self.is_locked
             )
 
+    async def _start_jupyter_server_extension(self, serverapp: ServerApp) -> None:
+        """Begin what runs beside the server's own, now that its loop runs."""
+        self._pool = serve_pool(serverapp, SandboxPool(config=self.config))
+
     async def stop_extension(self) -> None:
         """End what was begun beside the server's own."""
+        if self._pool is not None:
+            await self._pool.aclose()
+        if JupyterSandbox(config=self.config).stop_sandboxes and self.serverapp is not None:
+            await stop_with(self.serverapp)
         if self._previews is not None:
             self._previews.stop()
             await self._previews.close_all_connections()
