@@ -43,12 +43,17 @@ if TYPE_CHECKING:
     from sandbox_kernel.engines.base import FolderMode, Limits, SandboxSpec
     from sandbox_kernel.errors import SandboxError
     from sandbox_kernel.folder.importing import ImportedNotebook, import_notebook
+    from sandbox_kernel.manager.activity import Activity, ActivityPage
     from sandbox_kernel.manager.manager import Manager, SandboxInfo
     from sandbox_kernel.manager.settings import Settings, load_settings
+    from sandbox_kernel.manager.stats import DiskUsage, SandboxStats
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Activity",
+    "ActivityPage",
+    "DiskUsage",
     "ExecResult",
     "ExposedPort",
     "FileChanges",
@@ -74,6 +79,7 @@ __all__ = [
     "SandboxInfo",
     "SandboxOptions",
     "SandboxSpec",
+    "SandboxStats",
     "Session",
     "Settings",
     "Terminal",
@@ -93,6 +99,9 @@ __all__ = [
 
 # The runtime inside a sandbox imports this package too, and has none of these modules.
 _HOMES = {
+    "Activity": "manager.activity",
+    "ActivityPage": "manager.activity",
+    "DiskUsage": "manager.stats",
     "ExecResult": "client.process",
     "ExposedPort": "client.ports",
     "FileChanges": "client.files",
@@ -118,6 +127,7 @@ _HOMES = {
     "SandboxInfo": "manager.manager",
     "SandboxOptions": "client.options",
     "SandboxSpec": "engines.base",
+    "SandboxStats": "manager.stats",
     "Session": "client.session",
     "Settings": "manager.settings",
     "Terminal": "client.terminal",

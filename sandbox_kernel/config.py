@@ -98,6 +98,10 @@ class SandboxManager(Configurable):
         allow_none=True,
         help="Seconds for commands of ``Sandbox.exec`` that have no limit of their own.",
     ).tag(config=True)
+    activity_log = Bool(
+        True,
+        help="Whether it is noted who ran what in a sandbox, and when; never what it wrote.",
+    ).tag(config=True)
     start_timeout = Float(
         120.0,
         help="Seconds to wait for another process that starts or stops the same sandbox.",

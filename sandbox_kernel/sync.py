@@ -56,6 +56,8 @@ from sandbox_kernel.sync_ports import BlockingPorts, PortForward
 if TYPE_CHECKING:
     from sandbox_kernel.client.command_operations import CommandOperations
     from sandbox_kernel.client.ports import PortReady
+    from sandbox_kernel.manager.activity import ActivityPage
+    from sandbox_kernel.manager.stats import SandboxStats
     from sandbox_kernel.widget.terminal_widget import TerminalWidget
     from sandbox_kernel.wire.operations import Health
 
@@ -564,6 +566,14 @@ class Sandbox(_InLoop, _BlockingCommands, BlockingFiles, BlockingPorts):
     def health(self) -> Health | None:
         """Return how its runtime is; None if it does not run."""
         return _thread.run(self._sandbox.health())
+
+    def stats(self, *, disk: bool = False) -> SandboxStats | None:
+        """Return what it uses; None if there is none.  Starts nothing."""
+        return _thread.run(self._sandbox.stats(disk=disk))
+
+    def activity(self, *, since: str | None = None, limit: int = 1000) -> ActivityPage:
+        """Return who did what in it, and when.  Starts nothing."""
+        return _thread.run(self._sandbox.activity(since=since, limit=limit))
 
     def configure(self, **options: Unpack[SandboxOptions]) -> None:
         """Change options; those of idle sleep at once, others from the next start on."""

@@ -26,6 +26,7 @@ from sandbox_kernel.client.process import (
     Process,
     ProcessDoor,
 )
+from sandbox_kernel.client.recorded import Recorded, Recorder
 from sandbox_kernel.client.session import Session
 from sandbox_kernel.client.terminal import Terminal, TerminalDoor
 from sandbox_kernel.client.terminal_protocol import Acknowledged, Dialect, Stable
@@ -75,6 +76,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from sandbox_kernel.client.terminal_socket import Socket, WebSocketHandler
+    from sandbox_kernel.manager.activity import ActivityPage
+    from sandbox_kernel.manager.stats import SandboxStats
     from sandbox_kernel.transports.base import Channel, EventStream
     from sandbox_kernel.wire.operations import ConnectTerminalRequest
     from sandbox_kernel.wire.record import Record
@@ -225,6 +228,46 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
     async def health(self) -> Health | None:
         """Return how its runtime is, and what keeps it awake; None if it does not run."""
         return cast("Health | None", await self._asked("runtime.health", Empty()))
+
+    async def stats(self, *, disk: bool = False) -> SandboxStats | None:
+        """Return what it uses, and why it ended if nobody stopped it; None as of `info`.
+
+        Starts nothing.
+
+        Parameters
+        ----------
+        disk : bool
+            Count its files too, which takes long where there are many.
+
+        Raises
+        ------
+        EngineUnavailableError
+            The engine that has to be asked does not answer.
+        """
+        return await self._in_thread(functools.partial(self._manager.stats, self._id, disk=disk))
+
+    async def activity(self, *, since: str | None = None, limit: int = 1000) -> ActivityPage:
+        """Return who did what in it, and when, the oldest first; never what was written.
+
+        Starts nothing, and tells of the last sandbox of this id also after its end.
+
+        Parameters
+        ----------
+        since : str, optional
+            The ``cursor`` of an earlier page; by default from the oldest line there is.
+        limit : int
+            The most lines to return.
+
+        Raises
+        ------
+        ValidationFailedError
+            There is no such cursor.
+        SandboxConfigurationError
+            The settings want no such log (``SandboxManager.activity_log``).
+        """
+        return await self._in_thread(
+            functools.partial(self._manager.read_activity, self._id, since=since, limit=limit)
+        )
 
     async def configure(self, **options: Unpack[SandboxOptions]) -> None:
         """Change options; those of idle sleep at once, others from the next start on."""
@@ -615,7 +658,7 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
                 return self._transport
             for attempt in range(_ATTEMPTS):
                 running = await self._ensured()
-                transport = make_transport(self._transport_name, running.endpoint)
+                transport = self._transport_to(running)
                 asked_at = time.monotonic()
                 try:
                     await transport.open()
@@ -647,11 +690,18 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
             running = await self._in_thread(functools.partial(self._manager.find_running, self._id))
             if running is None:
                 return None
-            transport = make_transport(self._transport_name, running.endpoint)
+            transport = self._transport_to(running)
             if not await self._opens(transport):
                 return None
             self._transport = transport
             return transport
+
+    def _transport_to(self, running: Running) -> AnyTransport:
+        transport = make_transport(self._transport_name, running.endpoint)
+        activity = self._manager.activity
+        if activity is None:
+            return transport
+        return Recorded(transport, Recorder(activity, self._id, running.lifetime))
 
     async def _opens(self, transport: AnyTransport) -> bool:
         try:

@@ -264,6 +264,9 @@ class Engine(Protocol):
     ``discard(layout)`` removes it when the sandbox is destroyed, and ``found(folder)`` yields a
     `Found` for each sandbox whose layout lies, or lay, in a folder.
 
+    One that can tell what a sandbox uses has ``usage(instance)``, which returns a `Usage`, or None
+    if the sandbox has gone.
+
     One that can start a sandbox which gets its id later says so with ``names_later = True``.
     """
 

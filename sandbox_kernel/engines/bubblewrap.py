@@ -9,12 +9,15 @@ or an end needs is imported there.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.engines import incarnation
 from sandbox_kernel.engines.base import Instance, Launch, Probe, StateLayout
 from sandbox_kernel.engines.settings import BubblewrapSettings
 from sandbox_kernel.errors import EngineUnavailableError
+
+if TYPE_CHECKING:
+    from sandbox_kernel.engines.usage import Usage
 
 __all__ = ["BubblewrapEngine", "BubblewrapSettings"]
 
@@ -103,6 +106,15 @@ class BubblewrapEngine:
         """
         del instance
         return incarnation.is_locked(layout)
+
+    def usage(self, instance: Instance) -> Usage | None:
+        """Return what the sandbox uses; None if it has gone."""
+        from sandbox_kernel.engines.usage import usage_of_tree  # noqa: PLC0415
+
+        pid = int(instance.data["pid"])
+        if incarnation.start_time(pid) != instance.data["start_time"]:
+            return None
+        return usage_of_tree(pid, [str(each) for each in instance.data.get("cgroups", [])])
 
     def stop(self, instance: Instance | None, layout: StateLayout, *, grace: float) -> None:
         """End every process of the sandbox and remove what the engine made for it.

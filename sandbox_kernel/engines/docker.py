@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.engines import incarnation
 from sandbox_kernel.engines.base import Found, Instance, Launch, Probe, StateLayout
 from sandbox_kernel.engines.settings import DockerSettings
 from sandbox_kernel.errors import EngineError, SandboxError
+
+if TYPE_CHECKING:
+    from sandbox_kernel.engines.usage import Usage
 
 __all__ = ["DockerEngine", "DockerSettings"]
 
@@ -111,6 +114,29 @@ class DockerEngine:
         except (daemon.NotThereError, EngineError):
             return False
         return bool(found["State"]["Running"])
+
+    def usage(self, instance: Instance) -> Usage | None:
+        """Return what the sandbox uses; None if it has gone.
+
+        Raises
+        ------
+        EngineUnavailableError
+            The daemon does not answer.
+        """
+        from sandbox_kernel.engines import docker_daemon as daemon  # noqa: PLC0415
+        from sandbox_kernel.engines.usage import usage_of_container  # noqa: PLC0415
+
+        host = str(instance.data["host"])
+        with closing(daemon.connect(host)) as client:
+            try:
+                with daemon.errors(host):
+                    # Without that option the daemon waits a second, for a second look.
+                    found = client.stats(
+                        str(instance.data["container"]), stream=False, one_shot=True
+                    )
+            except daemon.NotThereError:
+                return None
+        return usage_of_container(found)
 
     def stop(self, instance: Instance | None, layout: StateLayout, *, grace: float) -> None:
         """End every process of the sandbox and remove its container.

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import InvalidProcessCwdError, SandboxConfigurationError, SandboxError
 from sandbox_kernel.kernel import standby
@@ -35,6 +36,9 @@ from sandbox_kernel.kernel.starter import Starter
 from sandbox_kernel.manager.running import Running
 from sandbox_kernel.wall.modes import Mode, Wall
 from sandbox_kernel.wire.operations import KernelInfo, StartKernelRequest
+
+if TYPE_CHECKING:
+    from sandbox_kernel.kernel.requests import Request
 
 __all__ = ["main"]
 
@@ -210,6 +214,7 @@ def _serve(
             ),
             signals=signals,
             parent=ParentWatch(os.environ),
+            answered=_cell_notes(started, link.request.kernel_id),
         )
         if post is not None:
             post.done()
@@ -223,6 +228,18 @@ def _serve(
         # Most clients give up before they ask for anything that could be answered so.
         raise SandboxConfigurationError(NO_KERNEL, hint=f"To have one, {NO_KERNEL_MEND}.")
     return RESTARTED if code == 0 and relay.shutdown else code
+
+
+def _cell_notes(started: Started, kernel_id: str) -> Callable[[Request, bytes], None] | None:
+    """Return what notes the cells, if they are to be noted."""
+    if started.activity is None:
+        return None
+    from sandbox_kernel.kernel.cell_notes import CellNotes  # noqa: PLC0415
+    from sandbox_kernel.manager.activity import name_program  # noqa: PLC0415
+
+    name_program("kernel")
+    running = started.running
+    return CellNotes(started.activity, running.sandbox_id, running.lifetime, kernel_id).done
 
 
 def _interpreter(link: Link, identity: Identity) -> tuple[Link, KernelInfo]:

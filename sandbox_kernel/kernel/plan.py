@@ -9,6 +9,7 @@ from pathlib import Path
 from sandbox_kernel.engines.base import SandboxSpec
 from sandbox_kernel.kernel.identity import Identity, choose
 from sandbox_kernel.kernel.started import Started
+from sandbox_kernel.manager.activity import activity_log
 from sandbox_kernel.manager.running import Running
 from sandbox_kernel.manager.settings import Settings, load_settings, own_config_file
 from sandbox_kernel.wall.modes import FrameKeeper
@@ -38,6 +39,7 @@ class Plan:
             limits=self.settings.outputs,
             keeper=_keeper(self.settings, running.sandbox_id),
             config_file=self.config_file,
+            activity=activity_log(self.settings),
         )
 
 

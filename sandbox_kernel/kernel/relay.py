@@ -127,6 +127,8 @@ class Relay:
         Who must live.
     magics : mapping of str to Commands, optional
         Further magics that the host answers.
+    answered : callable, optional
+        Told of each request that is answered, with the content of the reply.
     """
 
     def __init__(
@@ -143,6 +145,7 @@ class Relay:
         signals: Signals,
         parent: ParentWatch,
         magics: Mapping[str, Commands] | None = None,
+        answered: Callable[[Request, bytes], None] | None = None,
     ) -> None:
         self.exit_code: int | None = None
         self.shutdown: bool | None = None
@@ -155,7 +158,7 @@ class Relay:
         self.hostcomms = HostComms()
         self.notes = Notes()
         self.outputs = KeptOutputs()
-        self.speaker = Speaker(sockets, self.table)
+        self.speaker = Speaker(sockets, self.table, answered)
         self.arrivals = Arrivals(
             sockets=sockets,
             table=self.table,

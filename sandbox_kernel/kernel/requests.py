@@ -8,6 +8,7 @@ answer cannot use up the request of the true one.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -75,6 +76,7 @@ class Request:
         "allow_stdin",
         "asking",
         "busy",
+        "came_at",
         "channel",
         "code",
         "header",
@@ -120,6 +122,8 @@ class Request:
         self.silent = silent
         self.stop_on_error = stop_on_error
         self.reply_type = reply_type(msg_type)
+        self.came_at = time.time()
+        """When it came, or was read again by a successor, in seconds since the epoch."""
         self.busy = False
         self.idle = False
         self.idle_waits = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sandbox_kernel.kernel.jsontext import write
@@ -28,11 +28,19 @@ class Speaker:
         Where they go.
     table : RequestTable
         Where requests are closed that were answered here.
+    answered : callable, optional
+        Told of each request that is answered, with the content of the reply.
     """
 
-    def __init__(self, sockets: Sockets, table: RequestTable) -> None:
+    def __init__(
+        self,
+        sockets: Sockets,
+        table: RequestTable,
+        answered: Callable[[Request, bytes], None] | None = None,
+    ) -> None:
         self._sockets = sockets
         self._table = table
+        self._answered = answered
 
     def publish(
         self,
@@ -86,6 +94,8 @@ class Speaker:
             buffers=buffers,
             msg_id=msg_id,
         )
+        if self._answered is not None:
+            self._answered(request, content)
 
     def answer(self, request: Request, content: Mapping[str, Any]) -> None:
         """Answer a request that the sandbox never sees: busy, reply, idle."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.engines.base import FolderMode, SandboxSpec
 from sandbox_kernel.kernel.identity import Identity
 from sandbox_kernel.manager.running import Running
 from sandbox_kernel.wall.modes import FrameKeeper, OutputLimits
+
+if TYPE_CHECKING:
+    from sandbox_kernel.manager.activity import ActivityLog
 
 __all__ = ["Started", "folder_inside", "passed_on"]
 
@@ -26,6 +30,7 @@ class Started:
     limits: OutputLimits
     keeper: FrameKeeper | None
     config_file: str
+    activity: ActivityLog | None
 
 
 def passed_on(environ: Mapping[str, str]) -> dict[str, str | None]:

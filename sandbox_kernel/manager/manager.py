@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sandbox_kernel.engines.alive import is_locked
 from sandbox_kernel.engines.base import Engine, Found, Instance, Launch, SandboxSpec, StateLayout
@@ -26,9 +26,11 @@ from sandbox_kernel.errors import (
     SandboxConfigurationError,
     SandboxError,
     SandboxRunningError,
+    StorageError,
 )
 from sandbox_kernel.manager import locks, log
 from sandbox_kernel.manager.doorbell import call_once
+from sandbox_kernel.manager.ending import end_reason
 from sandbox_kernel.manager.engine_choice import load_engine
 from sandbox_kernel.manager.identity import (
     check_sandbox_id,
@@ -60,7 +62,10 @@ from sandbox_kernel.wire.operations import ConfigureRequest, Empty, ShutdownRequ
 from sandbox_kernel.wire.pool_operations import ClaimRequest, WarmRequest
 
 if TYPE_CHECKING:
+    from sandbox_kernel.manager.activity import ActivityLog, ActivityPage
     from sandbox_kernel.manager.ports import PortTokens
+    from sandbox_kernel.manager.stats import SandboxStats
+    from sandbox_kernel.wire.operations import Health
 
 __all__ = ["Manager", "SandboxInfo"]
 
@@ -113,6 +118,7 @@ class Manager:
         self._registry = Registry(self._data / "registry.sqlite3", self._found_folders)
         self._is_prepared = False
         self._ports: PortTokens | None = None
+        self._activity: ActivityLog | None = None
 
     def close(self) -> None:
         """Close the registry; sandboxes run on, and the next use opens it again."""
@@ -128,6 +134,15 @@ class Manager:
                 self._registry, is_there=self._data.is_dir, is_alive=self._is_alive
             )
         return self._ports
+
+    @property
+    def activity(self) -> ActivityLog | None:
+        """What was done in which sandbox, and by whom; None where the settings want no such log."""
+        if self._activity is None and self.settings.activity_log:
+            from sandbox_kernel.manager.activity import activity_log  # noqa: PLC0415  as above
+
+            self._activity = activity_log(self.settings)
+        return self._activity
 
     # --- the verbs ---
 
@@ -247,6 +262,84 @@ class Manager:
             return None
         return self._running(entry, entry.spec, started=False)
 
+    def stats(self, sandbox_id: str, *, disk: bool = False) -> SandboxStats | None:
+        """Return what a sandbox uses and how it is, or None; never starts or changes anything.
+
+        Parameters
+        ----------
+        disk : bool
+            Count its files too, which may take seconds.
+
+        Raises
+        ------
+        EngineUnavailableError
+            The engine that has to be asked does not answer.
+        """
+        from sandbox_kernel.manager.stats import disk_usage, stats_of  # noqa: PLC0415
+
+        name = check_sandbox_id(sandbox_id)
+        entry = self._registry.get(name) if self._data.is_dir() else None
+        if entry is None or entry.state is State.DESTROYING or entry.pooled:
+            return None
+        layout = self._layout(entry.lifetime)
+        runs = entry.state is State.RUNNING and self._is_alive(entry)
+        usage = health = reason = None
+        if runs and entry.instance is not None:
+            ask = getattr(self._engine(entry.engine), "usage", None)
+            usage = ask(entry.instance) if ask is not None else None
+            health = self._health(entry)
+        elif entry.state is State.RUNNING:
+            reason = end_reason(layout)
+        limits = entry.spec.limits
+        return stats_of(
+            sandbox_id=name,
+            engine=entry.engine,
+            created_at=entry.created_at,
+            started_at=entry.started_at,
+            limits={name: value for name, value in vars(limits).items() if value is not None},
+            instance=entry.instance if runs else None,
+            usage=usage,
+            health=health,
+            end_reason=reason,
+            disk=disk_usage(layout) if disk else None,
+        )
+
+    def _health(self, entry: Entry) -> Health | None:
+        try:
+            answer = call_once(
+                self._endpoint(entry), "runtime.health", Empty(), timeout=_ANSWER_TIMEOUT
+            )
+        except SandboxError:
+            return None  # it has just ended, or is too busy to say
+        return cast("Health", answer)
+
+    def read_activity(
+        self, sandbox_id: str, *, since: str | None = None, limit: int = 1000
+    ) -> ActivityPage:
+        """Return what was done in the present sandbox of an id, or else in the last one.
+
+        Raises
+        ------
+        ValidationFailedError
+            There is no such cursor.
+        SandboxConfigurationError
+            The settings want no such log.
+        StorageError
+            It cannot be read.
+        """
+        from sandbox_kernel.manager.activity import ActivityPage  # noqa: PLC0415  rarely needed
+
+        name = check_sandbox_id(sandbox_id)
+        if self.activity is None:
+            raise SandboxConfigurationError(
+                "No activity is noted here.", hint="Set SandboxManager.activity_log = True."
+            )
+        info = self.lookup(name)
+        lifetimes = [info.lifetime] if info is not None else self.activity.lifetimes(name)[-1:]
+        if not lifetimes:
+            return ActivityPage(items=[], cursor=since or "0-0")
+        return self.activity.read(name, lifetimes[0], since=since, limit=limit)
+
     def list(self) -> list[SandboxInfo]:
         """Return every sandbox, by id; never starts or changes anything."""
         if not self._data.is_dir():
@@ -362,6 +455,12 @@ class Manager:
             except SandboxError as error:
                 log.warning("sandbox %s: files stay: %s", leftover.sandbox_id, error)
         self._forget_locks()
+        if self.activity is not None:
+            living = frozenset(entry.lifetime for entry in self._registry.all())
+            try:
+                self.activity.forget(living, now=time.time())
+            except StorageError as error:
+                log.warning("old activity stays: %s", error)
         return tuple(gone)
 
     # --- sandboxes that wait in a pool ---
@@ -557,6 +656,7 @@ class Manager:
             self._give_up(starting, error, engine, instance, is_new=is_new)
             raise
         log.info("sandbox %s: started on %s", entry.sandbox_id, name)
+        self._note(running, "started", engine=name)
         return running
 
     def _give_up(
@@ -583,6 +683,9 @@ class Manager:
             log.warning("sandbox %s: after a failed start: %s", starting.sandbox_id, second)
 
     def _stopped(self, entry: Entry, *, grace: float) -> Entry:
+        layout = self._layout(entry.lifetime)
+        ended_by_itself = entry.state is State.RUNNING and not self._is_alive(entry)
+        reason = end_reason(layout) if ended_by_itself else None
         stopping = replace(entry, state=advance(entry.state, Event.STOP))
         self._registry.put(stopping)
         self._end_processes(stopping, grace=grace)
@@ -596,6 +699,7 @@ class Manager:
         )
         self._registry.put(stopped)
         log.info("sandbox %s: stopped", entry.sandbox_id)
+        self._note(entry, "stopped" if reason is None else "ended", reason=reason)
         return stopped
 
     def _ended(self, entry: Entry) -> None:
@@ -607,6 +711,16 @@ class Manager:
         advance(destroying.state, Event.DESTROYED)
         self._registry.remove(destroying)
         log.info("sandbox %s: destroyed", entry.sandbox_id)
+        self._note(entry, "destroyed")
+
+    def _note(self, entry: Entry, kind: str, **details: Any) -> None:
+        """Append to the activity log; one that takes nothing keeps nobody from working."""
+        if self.activity is None or entry.pooled:
+            return
+        try:
+            self.activity.add(entry.sandbox_id, entry.lifetime, kind, **details)
+        except StorageError as error:
+            log.warning("sandbox %s: activity is not noted: %s", entry.sandbox_id, error)
 
     def _discard(self, entry: Entry) -> None:
         """Have an engine forget what it keeps of a sandbox outside the sandbox's own folder."""

@@ -94,6 +94,8 @@ class Settings:
     """How a page draws what a sandbox sends: ``strict``, ``default`` or ``trusted``."""
     command_timeout: float | None = None
     """Seconds for commands of `Sandbox.exec` that have no limit of their own; None is no limit."""
+    activity_log: bool = True
+    """Whether it is noted who ran what in a sandbox, and when: commands and cells, no outputs."""
     start_timeout: float = 120.0
     """Seconds to wait for another process that is starting or stopping the same sandbox."""
     bubblewrap: BubblewrapSettings = field(default_factory=BubblewrapSettings)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol
 
 from sandbox_kernel.errors import SandboxConfigurationError
+from sandbox_kernel.transports.base import Transport
 from sandbox_kernel.transports.endpoint import Endpoint
 from sandbox_kernel.transports.rpc import RpcTransport
-
-if TYPE_CHECKING:
-    from sandbox_kernel.transports.http import HttpTransport
-
-AnyTransport: TypeAlias = "RpcTransport | HttpTransport"
 
 __all__ = ["TRANSPORTS", "AnyTransport", "chosen_transport", "make_transport"]
 
@@ -21,6 +17,27 @@ TRANSPORTS = ("rpc", "http", "websocket", "inprocess")
 """Their names; the first is the default, the last is for runtimes of this very process."""
 
 _VARIABLE = "SANDBOX_TRANSPORT"
+
+
+class AnyTransport(Transport, Protocol):
+    """What every transport here is."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it leads."""
+        ...
+
+    async def open(self) -> None:
+        """Connect, if it is not connected.
+
+        Raises
+        ------
+        ContainerUnavailableError
+            Nobody listens, or another incarnation than the one that had let us in.
+        UnauthorizedError
+            Another incarnation listens there by now.
+        """
+        ...
 
 
 def chosen_transport(option: str | None, environ: Mapping[str, str] = os.environ) -> str:
