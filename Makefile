@@ -13,7 +13,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 # More arguments for JupyterLab and pytest: make run LAB_ARGS=--no-browser, make test PYTEST_ARGS='-k folder'
 LAB_ARGS ?=
 PYTEST_ARGS ?=
-# A folder of tests to run at the same time as all others: make test BESIDE=tests/e2e
+# Tests to run at the same time as all others, in one process a word; commas join the folders of a word:
+# make test BESIDE='tests/e2e/browser tests/cli,tests/jupyter_ext'
 BESIDE ?=
 
 EXAMPLES := build/examples
@@ -24,7 +25,11 @@ JS_BUILT := js/node_modules/.built
 # Folders too, so that a file that went away counts as a change.
 JS_SOURCES := $(shell find js/packages/*/src js/packages/*/build.mjs js/packages/*/tsconfig*.json 2>/dev/null)
 
-.PHONY: help run test lint format types docs capabilities bench js bundle constraints clean have-node
+COMMA := ,
+# Tests that run make themselves are not part of this run's jobs.
+PYTEST := env -u MAKEFLAGS -u MFLAGS $(BIN)/python -m pytest
+
+.PHONY: help run test js-test lint format types docs capabilities bench js bundle constraints clean have-node
 .DEFAULT_GOAL := help
 
 help:
@@ -39,21 +44,27 @@ run: $(VENV)/.examples
 	$(BIN)/jupyter sandbox doctor
 	cd $(EXAMPLES) && PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab $(AS_ROOT) $(LAB_ARGS) sales.ipynb
 
-test: lint types js
-	cd js && npm test --silent
+# With make -j the first three run at the same time.
+test: lint types js-test
 ifeq ($(BESIDE),)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 else
-	@# The shell would have a program beside it ignore Ctrl-C, and what that starts as well.
-	@mkdir -p build; \
-	env --default-signal=INT,QUIT $(BIN)/python -m pytest $(BESIDE) -p no:cacheprovider $(PYTEST_ARGS) \
-	   >build/beside.log 2>&1 & beside=$$!; \
-	failed=0; \
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(BESIDE)) $(PYTEST_ARGS) || failed=1; \
-	wait $$beside || failed=1; \
-	cat build/beside.log; \
+	@# The shell would have programs beside it ignore Ctrl-C, and what those start as well.
+	@mkdir -p build; rm -f build/beside-*.log; \
+	number=0; pieces=; failed=0; \
+	for piece in $(BESIDE); do \
+	   number=$$((number + 1)); \
+	   env --default-signal=INT,QUIT $(PYTEST) $$(echo $$piece | tr , ' ') \
+	      -p no:cacheprovider $(PYTEST_ARGS) >build/beside-$$number.log 2>&1 & pieces="$$pieces $$!"; \
+	done; \
+	$(PYTEST) $(patsubst %,--ignore=%,$(subst $(COMMA), ,$(BESIDE))) $(PYTEST_ARGS) || failed=1; \
+	for piece in $$pieces; do wait $$piece || failed=1; done; \
+	cat build/beside-*.log; \
 	exit $$failed
 endif
+
+js-test: js
+	cd js && npm test --silent
 
 lint: $(VENV)/.dev $(JS_INSTALLED)
 	$(BIN)/ruff check .
