@@ -199,7 +199,14 @@ def _parameters(route: Route, schemas: _Schemas) -> Iterable[dict[str, Any]]:
                 "schema": schema,
                 **({"description": described} if described else {}),
             }
-    if route.page is not None:
+    if route.streamed is not None and "since" in asked.FIELDS:
+        yield {
+            "name": "Last-Event-ID",
+            "in": "header",
+            "description": "The same as `since`, as browsers say it.",
+            "schema": {"type": "string"},
+        }
+    if route.has_pages:
         yield {
             "name": "limit",
             "in": "query",

@@ -8,8 +8,9 @@ body is taken.  Errors are JSON: ``code``, ``message``, ``hint``, ``context``, `
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from http.client import responses
 from typing import TYPE_CHECKING, Any
 
@@ -17,25 +18,27 @@ from jupyter_core.utils import ensure_async
 from jupyter_server.auth.decorator import allow_unauthenticated
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
+from tornado.httputil import HTTPHeaders
 
 from jupyter_ext.handles import handle
 from jupyter_ext.record_json import load_object, record_of, record_of_query, to_json
 from jupyter_ext.rest_body import RequestBody
 from jupyter_ext.rest_errors import CODES, error_json, told_json
 from jupyter_ext.rest_pages import PAGE_NAMES, one_page
-from jupyter_ext.rest_stream import pour, wanted_format
+from jupyter_ext.rest_stream import Format, pour, wanted_format
 from sandbox_kernel.client.by_name import call_by_name, stream_by_name
 from sandbox_kernel.errors import (
     KernelNotFoundError,
     ProcessNotFoundError,
     SandboxError,
     SandboxNotRunningError,
+    SessionAlreadyExistsError,
     SessionNotFoundError,
     TerminalNotFoundError,
     ValidationFailedError,
 )
 from sandbox_kernel.wire.codec import dump_json
-from sandbox_kernel.wire.operations import Empty
+from sandbox_kernel.wire.operations import OPERATIONS, Empty
 from sandbox_kernel.wire.record import Record
 
 if TYPE_CHECKING:
@@ -50,13 +53,32 @@ MAX_JSON = 16 << 20
 _EVERYWHERE = frozenset(("token", "_xsrf", "no_track_activity", "_"))
 """Names that jupyter_server and pages put into the query of any address."""
 
-_NOT_FOUND: Mapping[str, Callable[[str], SandboxError]] = {
+_Missing = (
+    type[KernelNotFoundError]
+    | type[ProcessNotFoundError]
+    | type[SessionNotFoundError]
+    | type[TerminalNotFoundError]
+)
+
+_NOT_FOUND: Mapping[str, _Missing] = {
     "kernel_id": KernelNotFoundError,
     "process_id": ProcessNotFoundError,
     "session_id": SessionNotFoundError,
     "terminal_id": TerminalNotFoundError,
 }
 """What is not there while the sandbox does not run."""
+
+_PREFIX = {"process_id": "p-", "session_id": "s-", "terminal_id": "t-", "sandbox_id": "s-"}
+
+_LONGEST_KEY = 255
+
+_SHORT = 1 << 20
+
+_BODY_TIME = 120.0
+"""Seconds in which a body that is JSON must have come."""
+
+_LATE = 16 << 20
+"""Bytes that are read and thrown away after an upload has failed, before the client is cut off."""
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
@@ -78,6 +100,9 @@ class RestHandler(APIHandler):
     said: frozenset[str] = frozenset()
     """Names in the body, for whom a name that is left out differs from null."""
 
+    is_keyed = False
+    """Whether the id of what is to be made follows from the request's key."""
+
     def initialize(self, routes: Mapping[str, Route]) -> None:
         """Take the routes; called by tornado."""
         self._routes = routes
@@ -85,6 +110,9 @@ class RestHandler(APIHandler):
         self._taken: RequestBody | None = None
         self._work: asyncio.Task[Any] | None = None
         self._is_gone = False
+        self._has_status = False
+        self._late = 0
+        self._refusal: web.HTTPError | None = None
 
     # --- before anything is done ---
 
@@ -96,10 +124,21 @@ class RestHandler(APIHandler):
 
     async def prepare(self) -> None:  # type: ignore[override]  # as the base
         """Decide who may do what, before the body comes."""
+        try:
+            await self._prepare()
+        except web.HTTPError as error:
+            # A short body is heard to its end first: to hang up on it can lose the answer.
+            is_short = self._announced <= _SHORT
+            if "Transfer-Encoding" in self.request.headers or not is_short:
+                raise
+            self._refusal = error
+            self._taken = RequestBody(0)
+
+    async def _prepare(self) -> None:
         # Whatever is longer than we take is refused by us, in JSON.
         connection: Any = self.request.connection  # of HTTP/1, which is all that tornado serves
         connection.set_max_body_size(1 << 62)
-        await super().prepare()
+        await APIHandler.prepare(self)
         method = self.request.method or ""
         if method == "OPTIONS":
             self._taken = RequestBody(0)
@@ -121,9 +160,13 @@ class RestHandler(APIHandler):
         self._taken = RequestBody(MAX_JSON if route.takes is None else None)
         if route.takes is None and self._announced > MAX_JSON:
             raise web.HTTPError(413, "The body is longer than %s bytes", MAX_JSON)
-        if route.takes is not None:
+        if route.takes is None:
+            connection.set_body_timeout(_BODY_TIME)
+        else:
             # Its bytes are used as they come: tornado calls the method when all have come.
+            taken = self._taken
             self._work = asyncio.create_task(self._do(dict(self.path_kwargs)))
+            self._work.add_done_callback(lambda _: taken.discard())
 
     @property
     def _announced(self) -> int:
@@ -132,6 +175,15 @@ class RestHandler(APIHandler):
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
         """Take a piece of the body; what is awaited holds the next one back."""
+        work = self._work
+        if work is not None and work.done() and not self._finished:
+            # It has failed.  A client that sends on is heard for a while: many take the answer only
+            # when they have sent all.
+            self._late += len(chunk)
+            error = None if work.cancelled() else work.exception()
+            if self._late > _LATE and isinstance(error, Exception):
+                self._handle_request_exception(error)
+            return None
         return None if self._taken is None else self._taken.put(chunk)
 
     def on_connection_close(self) -> None:
@@ -148,10 +200,14 @@ class RestHandler(APIHandler):
     @web.authenticated
     async def get(self, *_: str, **names: str) -> None:
         """Do what the route says."""
+        if self._refusal is not None:
+            raise self._refusal
         assert self._taken is not None  # noqa: S101  as prepared
         self._taken.end()
         if self._work is None:
             self._work = asyncio.create_task(self._do(names))
+        if self._finished:
+            return
         try:
             await self._work
         except asyncio.CancelledError:
@@ -173,11 +229,15 @@ class RestHandler(APIHandler):
     async def _do(self, names: dict[str, str]) -> None:
         request = await self._request(names)
         route = self.route
+        if route.finds is not None and self.is_keyed:
+            found = await self._found(route.finds, request)
+            if found is not None:
+                self.answer(found, 200)
+                return
         if not isinstance(route.does, str):
             result = await route.does(self, request)
         elif route.streamed is not None:
-            await self.stream(route.does, request)
-            return
+            result = await self._streamed(route.does, request)
         else:
             result = await self._called(route.does, request)
         if result is not None:
@@ -191,10 +251,31 @@ class RestHandler(APIHandler):
         except SandboxNotRunningError:
             if route.page is not None:
                 return route.answered(**{route.page.items: []})
-            for name, error in _NOT_FOUND.items():
-                if name in route.parameters:
-                    raise error(getattr(request, name)) from None
+            raise self._nowhere(request) from None
+        except (ValidationFailedError, SessionAlreadyExistsError):
+            # Somebody has made it, with the same key, since we looked.
+            if route.finds is not None and self.is_keyed:
+                found = await self._found(route.finds, request)
+                if found is not None:
+                    self.says(200)
+                    return found
             raise
+
+    async def _found(self, operation: str, request: Record) -> Record | None:
+        """Return what has the id that follows from the request's key."""
+        field = self.route.key_field or ""
+        what = OPERATIONS[operation].request(**{field: getattr(request, field)})
+        try:
+            return await call_by_name(self.sandbox, operation, what, starts=False)
+        except (SandboxNotRunningError, *_NOT_FOUND.values()):
+            return None
+
+    def _nowhere(self, request: Record) -> SandboxError:
+        """Return what to say of something in a sandbox that does not run."""
+        for name, error in _NOT_FOUND.items():
+            if name in self.route.parameters:
+                return error(getattr(request, name))
+        return SandboxNotRunningError(self.sandbox_id)
 
     async def _request(self, names: dict[str, str]) -> Record:
         """Return the request's parameters as its record."""
@@ -208,8 +289,12 @@ class RestHandler(APIHandler):
         query = {
             name: texts
             for name, texts in self.request.query_arguments.items()
-            if name not in _EVERYWHERE and not (route.page is not None and name in PAGE_NAMES)
+            if name not in _EVERYWHERE and not (route.has_pages and name in PAGE_NAMES)
         }
+        last = self.request.headers.get("Last-Event-ID")
+        if last and route.streamed is not None and "since" in route.asked.FIELDS:
+            # A browser that was cut off goes on where it was, whatever the address says.
+            query["since"] = [last.encode("latin-1", "replace")]
         if route.has_query:
             return record_of_query(route.asked, query, given)
         for name in query:
@@ -217,6 +302,11 @@ class RestHandler(APIHandler):
         assert self._taken is not None  # noqa: S101  as prepared
         body = load_object(await self._taken.all())
         self.said = frozenset(body)
+        if route.key_field is not None and body.get(route.key_field) is None:
+            made = key_id(self.request.headers, self.request.path, _PREFIX[route.key_field])
+            if made is not None:
+                self.is_keyed = True
+                body = {**body, route.key_field: made}
         return record_of(route.asked, body, given)
 
     @property
@@ -232,14 +322,31 @@ class RestHandler(APIHandler):
 
     # --- answers ---
 
-    async def stream(self, operation: str, request: Record) -> None:
-        """Answer with the events of an operation and its end."""
-        chosen = wanted_format(self.request.headers.get("Accept", ""), is_endless=True)
+    async def _streamed(self, operation: str, request: Record) -> Record | None:
+        """Answer with the events of an operation and its end, or with its end alone."""
         route = self.route
-        async with stream_by_name(
-            self.sandbox, operation, request, starts=route.may_start
-        ) as events:
-            await pour(self, events, lambda: events.end, chosen, route.event_name)
+        chosen = self.wanted_format(is_endless=route.is_endless)
+        try:
+            async with stream_by_name(
+                self.sandbox, operation, request, starts=route.may_start
+            ) as events:
+                if chosen is Format.JSON:
+                    async for _ in events:
+                        pass
+                    return events.end
+                await pour(self, events, lambda: events.end, chosen, route.event_name)
+                return None
+        except SandboxNotRunningError:
+            raise self._nowhere(request) from None
+
+    def wanted_format(self, *, is_endless: bool = False) -> Format:
+        """Return how the client wants its answer."""
+        return wanted_format(self.request.headers.get("Accept", ""), is_endless=is_endless)
+
+    def says(self, status: int) -> None:
+        """Choose the status of the answer."""
+        self._has_status = True
+        self.set_status(status)
 
     def answer(self, result: Record, status: int | None = None) -> None:
         """End the request with a record."""
@@ -251,7 +358,10 @@ class RestHandler(APIHandler):
         value = to_json(result)
         if route.page is not None:
             value = one_page(route.page, value, self.request.query_arguments)
-        self.set_status(route.status if status is None else status)
+        if status is not None:
+            self.set_status(status)
+        elif self.get_status() == 200 and not self._has_status:
+            self.set_status(route.status)
         self.finish(dump_json(value))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
@@ -290,11 +400,32 @@ class RestHandler(APIHandler):
 class UnknownHandler(RestHandler):
     """Answers where there is no route, to those who are logged in."""
 
-    async def prepare(self) -> None:  # type: ignore[override]  # as the base
-        """Refuse."""
+    async def _prepare(self) -> None:
         await APIHandler.prepare(self)
+        self._taken = RequestBody(0)
         if self.request.method != "OPTIONS":
             raise web.HTTPError(403 if self.current_user is None else 404)
+
+
+def key_id(headers: HTTPHeaders, path: str, prefix: str) -> str | None:
+    """Return the id that follows from the header ``Idempotency-Key``, if there is one.
+
+    The same key is the same id, whichever server process is asked: nothing has to be remembered.
+
+    Raises
+    ------
+    ValidationFailedError
+        The key is empty, too long, or holds what cannot be printed.
+    """
+    key = headers.get("Idempotency-Key")
+    if key is None:
+        return None
+    if not 1 <= len(key) <= _LONGEST_KEY or not key.isprintable():
+        raise ValidationFailedError(
+            "Idempotency-Key", f"must be 1 to {_LONGEST_KEY} printable characters"
+        )
+    text = f"{path}\n{key}".encode("utf-8", "surrogateescape")
+    return prefix + hashlib.sha256(text).hexdigest()[:24]
 
 
 def _check_name(name: str, value: str) -> None:

@@ -10,7 +10,7 @@ from tornado import web
 
 __all__ = ["IDLE", "RequestBody"]
 
-IDLE = 120.0
+IDLE = 60.0
 """Seconds without a byte after which a client that has not sent all is no longer waited for."""
 
 _AHEAD = 1 << 20

@@ -15,12 +15,14 @@ from sandbox_kernel.wire.record import Record
 if TYPE_CHECKING:
     from jupyter_ext.rest import RestHandler
 
-__all__ = ["MAX_OUTPUT", "ExecAnswer", "ExecCommand", "execute"]
+__all__ = ["MAX_OUTPUT", "USUAL_OUTPUT", "ExecAnswer", "ExecCommand", "execute"]
 
 MAX_OUTPUT = 64 << 20
 """Most bytes of output that an answer in JSON may hold."""
 
-_USUAL_OUTPUT = 8 << 20
+USUAL_OUTPUT = 8 << 20
+"""Bytes of output that an answer holds unless more are asked for."""
+
 _MAX_STDIN = 8 << 20
 
 
@@ -41,7 +43,7 @@ class ExecCommand(Record):
     timeout: float | None = None
     stdin: bytes | None = None
     merge_stderr: bool = False
-    max_output: int = _USUAL_OUTPUT
+    max_output: int = USUAL_OUTPUT
 
 
 class ExecAnswer(Record):

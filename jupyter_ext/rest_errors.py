@@ -32,9 +32,28 @@ def iso_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
+_OURS = {
+    "FILESYSTEM_ERROR": 409,
+    "GIT_CHECKOUT_FAILED": 422,
+    "GIT_CLONE_FAILED": 422,
+    "GIT_OPERATION_FAILED": 422,
+    "NO_SPACE": 507,
+    "PORT_OPERATION_ERROR": 409,
+    "PROCESS_EXITED_BEFORE_READY": 409,
+    "TERMINAL_CONTROL_ERROR": 409,
+    "TOO_MANY_FILES": 409,
+    "TOO_MANY_LINKS": 400,
+    "WATCH_START_ERROR": 409,
+}
+"""Statuses where the Sandbox SDK's table has 500 for what is no fault of the server.
+
+Who watches a server counts its 500s, and clients repeat after them.
+"""
+
+
 def status_of(error: SandboxError) -> int:
     """Return the status of an answer that tells an error."""
-    return error.http_status
+    return _OURS.get(error.code, error.http_status)
 
 
 def error_json(error: SandboxError) -> dict[str, Any]:

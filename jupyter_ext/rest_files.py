@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import re
+from email.utils import formatdate
 from typing import TYPE_CHECKING, cast
 
 from tornado import iostream, web
 
 from sandbox_kernel.client.by_name import call_by_name, stream_by_name
-from sandbox_kernel.errors import ValidationFailedError
-from sandbox_kernel.wire.file_operations import FileData, FileEntry, FileRequest, ReadFileRequest
+from sandbox_kernel.errors import PathIsDirectoryError, ValidationFailedError
+from sandbox_kernel.wire.file_operations import (
+    DeleteFileRequest,
+    FileData,
+    FileEntry,
+    FileRequest,
+    ReadFileRequest,
+)
+from sandbox_kernel.wire.operations import Empty
 from sandbox_kernel.wire.record import Record
 
 if TYPE_CHECKING:
     from jupyter_ext.rest import RestHandler
 
-__all__ = ["PutFile", "ReadFile", "file_path", "read", "write"]
+__all__ = ["DeleteFile", "PutFile", "ReadFile", "delete", "file_path", "head", "read", "write"]
 
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 _TYPE = "application/octet-stream"
@@ -58,6 +66,31 @@ def file_path(text: str) -> str:
     return "/" + text.lstrip("/")
 
 
+async def head(handler: RestHandler, request: ReadFile) -> None:
+    """Answer with what a reader of the file would get, and none of it."""
+    stat = FileRequest(path=file_path(request.path))
+    entry = cast("FileEntry", await call_by_name(handler.sandbox, "file.stat", stat, starts=False))
+    if entry.type == "directory":
+        raise PathIsDirectoryError(entry.path, "read", "it is a folder")
+    handler.set_header("Accept-Ranges", "bytes")
+    _head(handler, entry, None)
+    handler.finish(set_content_type=_TYPE)
+
+
+class DeleteFile(Record):
+    """Delete a file or link, never what a link leads to; a folder only if `recursive`."""
+
+    path: str
+    recursive: bool = False
+
+
+async def delete(handler: RestHandler, request: DeleteFile) -> Empty:
+    """Delete a file or folder."""
+    wish = DeleteFileRequest(path=file_path(request.path), recursive=request.recursive)
+    await call_by_name(handler.sandbox, "file.delete", wish, starts=True)
+    return Empty()
+
+
 async def read(handler: RestHandler, request: ReadFile) -> None:
     """Answer with the bytes of a file, or with those of a range."""
     path = file_path(request.path)
@@ -73,9 +106,6 @@ async def read(handler: RestHandler, request: ReadFile) -> None:
             part = cast("FileData", event)
             if part.entry is not None:
                 _head(handler, part.entry, asked)
-                if handler.request.method == "HEAD":
-                    handler.finish(set_content_type=_TYPE)
-                    return
                 await handler.flush()
             if part.data:
                 sent += len(part.data)
@@ -88,8 +118,6 @@ async def read(handler: RestHandler, request: ReadFile) -> None:
 
 
 def _head(handler: RestHandler, entry: FileEntry, asked: tuple[int, int] | None) -> None:
-    from email.utils import formatdate  # noqa: PLC0415
-
     handler.set_header("Content-Type", _TYPE)
     # Whatever is in it, it is no page of this origin.
     handler.set_header("X-Content-Type-Options", "nosniff")
@@ -97,7 +125,7 @@ def _head(handler: RestHandler, entry: FileEntry, asked: tuple[int, int] | None)
     handler.set_header("Last-Modified", formatdate(entry.modified_at, usegmt=True))
     if asked is not None:
         offset, length = asked
-        handler.set_status(206)
+        handler.says(206)
         handler.set_header("Content-Range", f"bytes {offset}-{offset + length - 1}/{entry.size}")
         handler.set_header("Content-Length", str(length))
     elif entry.size:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tornado import web
+
 from jupyter_ext.handles import handle, manager
+from jupyter_ext.hardening import JupyterSandbox
 from sandbox_kernel.client.options import spec_changes
 from sandbox_kernel.errors import SandboxExistsError, SandboxNotFoundError, ValidationFailedError
 from sandbox_kernel.manager.identity import check_sandbox_id
@@ -29,10 +31,12 @@ __all__ = [
     "SandboxRequest",
     "SandboxWishes",
     "StopRequest",
-    "key_id",
 ]
 
 _LONGEST_GRACE = 600.0
+
+_HARMLESS = frozenset(("env", "keep_alive", "keep_packages", "sleep_after"))
+"""Wishes that anybody may have on a locked server."""
 
 
 class SandboxRequest(Record):
@@ -144,24 +148,10 @@ async def create(handler: RestHandler, wishes: CreateSandbox) -> SandboxDescript
     """Make a sandbox whose id is in the body, follows from the key, or is made."""
     sandbox_id = wishes.sandbox_id
     if sandbox_id is None:
-        sandbox_id = key_id(handler, "s-") or f"s-{os.urandom(6).hex()}"
+        sandbox_id = f"s-{os.urandom(6).hex()}"
     made = await _made(handler, sandbox_id, wishes)
     handler.set_header("Location", f"{handler.request.path.rstrip('/')}/{sandbox_id}")
     return made
-
-
-def key_id(handler: RestHandler, prefix: str) -> str | None:
-    """Return the id that follows from the request's ``Idempotency-Key``, if it has one.
-
-    The same key is the same id, whichever server process is asked: nothing has to be remembered.
-    """
-    key = handler.request.headers.get("Idempotency-Key")
-    if key is None:
-        return None
-    if not 1 <= len(key) <= 255 or not key.isprintable():
-        raise ValidationFailedError("Idempotency-Key", "must be 1 to 255 printable characters")
-    text = f"{handler.request.path}\n{key}".encode("utf-8", "surrogateescape")
-    return prefix + hashlib.sha256(text).hexdigest()[:24]
 
 
 async def configure(handler: RestHandler, wishes: SandboxWishes) -> SandboxDescription:
@@ -213,7 +203,7 @@ async def _made(handler: RestHandler, sandbox_id: str, wishes: SandboxWishes) ->
         ensure = functools.partial(manager().ensure, name, changes=changes)
         running = await asyncio.to_thread(ensure)
         if running.started:
-            handler.set_status(201)
+            handler.says(201)
             return await _present(name)
         found = await asyncio.to_thread(manager().lookup, name)
         if found is None:
@@ -226,6 +216,7 @@ async def _made(handler: RestHandler, sandbox_id: str, wishes: SandboxWishes) ->
 
 def _changes(handler: RestHandler, wishes: SandboxWishes) -> dict[str, Any]:
     """Return the wishes that the body holds, as fields of a specification."""
+    _check_allowed(handler)
     said: dict[str, Any] = {
         name: getattr(wishes, name) for name in SandboxWishes.FIELDS if name in handler.said
     }
@@ -234,6 +225,15 @@ def _changes(handler: RestHandler, wishes: SandboxWishes) -> dict[str, Any]:
     if "limits" in said:
         said["limits"] = _limits(said["limits"])
     return spec_changes(said)
+
+
+def _check_allowed(handler: RestHandler) -> None:
+    """Refuse, on a locked server, what would let a sandbox do more than its settings say."""
+    widening = (handler.said & SandboxWishes.FIELDS.keys()) - _HARMLESS
+    if widening and JupyterSandbox(config=handler.config).locked:
+        raise web.HTTPError(
+            403, "A locked server decides itself on: %s", ", ".join(sorted(widening))
+        )
 
 
 def _limits(wished: SandboxLimits | None) -> Any:

@@ -7,8 +7,9 @@ one is ``end`` or ``error``.  The next event is asked for when the client has ta
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from sandbox_kernel.wire.record import Record
 if TYPE_CHECKING:
     from jupyter_ext.rest import RestHandler
 
-__all__ = ["KEEP_ALIVE", "Format", "media_types", "pour", "wanted_format"]
+__all__ = ["KEEP_ALIVE", "Format", "media_types", "pour", "wanted_format", "whole_characters"]
 
 KEEP_ALIVE = 15.0
 """Seconds after which something that means nothing is sent, so that proxies keep the connection."""
@@ -96,6 +97,17 @@ async def pour(
     name: str,
 ) -> None:
     """Send events as they come, and how it ended; errors that come at once are raised."""
+    async with contextlib.aclosing(whole_characters(events)) as whole:
+        await _pour(handler, whole, end, form, name)
+
+
+async def _pour(
+    handler: RestHandler,
+    events: AsyncIterator[Record],
+    end: Callable[[], Record | None],
+    form: Format,
+    name: str,
+) -> None:
     next_one: asyncio.Future[Record | None] = asyncio.ensure_future(_next(events))
     try:
         await asyncio.wait([next_one], timeout=_PATIENCE)
@@ -135,3 +147,78 @@ async def pour(
 
 async def _next(events: AsyncIterator[Record]) -> Record | None:
     return await anext(events, None)
+
+
+_JOINED = 256 << 10
+_TORN_FOR = 0.05
+"""Seconds that the rest of a character has to come."""
+
+
+async def whole_characters(events: AsyncIterator[Record]) -> AsyncGenerator[Record, None]:
+    """Join events that a character is torn over, so that text stays text.
+
+    An event waits a moment for the next one of its stream, and is whole with it: the cursor after
+    both is that of the latter, so that nothing is lost or doubled for who goes on from there.
+    """
+    held: Record | None = None
+    coming = asyncio.ensure_future(_next(events))
+    try:
+        while True:
+            if held is not None:
+                await asyncio.wait([coming], timeout=_TORN_FOR)
+                if not coming.done():
+                    yield held
+                    held = None
+                    continue
+            try:
+                event = await asyncio.shield(coming)
+            except SandboxError:
+                if held is not None:
+                    yield held
+                raise
+            if held is not None and (event is None or not _is_same_stream(held, event)):
+                yield held
+                held = None
+            if event is None:
+                return
+            coming = asyncio.ensure_future(_next(events))
+            if held is not None:
+                event, held = _joined(held, event), None
+            if _is_torn(event):
+                held = event
+            else:
+                yield event
+    finally:
+        if not coming.done():
+            coming.cancel()
+            await asyncio.wait([coming])
+        elif not coming.cancelled():
+            coming.exception()
+
+
+def _is_torn(event: Record) -> bool:
+    """Whether the bytes end within a character, and are text until there."""
+    data = getattr(event, "data", None)
+    if not isinstance(data, bytes) or not data or data[-1] < 0x80 or len(data) > _JOINED:
+        return False
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        decoder.decode(data)
+    except UnicodeDecodeError:
+        return False
+    return decoder.getstate()[0] != b""
+
+
+def _is_same_stream(one: Record, other: Record) -> bool:
+    return (
+        type(one) is type(other)
+        and getattr(one, "stream", None) == getattr(other, "stream", None)
+        and getattr(one, "type", None) == getattr(other, "type", None)
+        and isinstance(getattr(other, "data", None), bytes)
+    )
+
+
+def _joined(one: Record, other: Record) -> Record:
+    data = getattr(one, "data") + getattr(other, "data")  # noqa: B009  records of several kinds
+    fields = {name: getattr(other, name) for name in other.FIELDS}
+    return type(other)(**{**fields, "data": data})

@@ -94,6 +94,8 @@ class Route:
     key_field : str, optional
         Of a route that makes something: the field of its id.  Left out, it follows from the header
         ``Idempotency-Key``, if there is one.
+    finds : str, optional
+        Of such a route: the operation that tells what has that id already.
     starts : bool, optional
         Whether it starts a sandbox that does not run; by default what POST and PUT do.
     event : type of Record, optional
@@ -106,6 +108,8 @@ class Route:
         Whether it only streams: there is no JSON answer.
     page : Page, optional
         Of an answer that comes in pages.
+    pages : bool
+        Whether its own handler makes pages, by ``limit`` and ``after``; else `page` does.
     takes, gives : Raw, optional
         Of a body, or an answer, that is no JSON.
     tag : str, optional
@@ -125,12 +129,14 @@ class Route:
     also: Mapping[int, str] = field(default_factory=dict)
     given: Mapping[str, object] = field(default_factory=dict)
     key_field: str | None = None
+    finds: str | None = None
     starts: bool | None = None
     event: type[Record] | None = None
     end: type[Record] | None = None
     event_name: str = "event"
     is_endless: bool = False
     page: Page | None = None
+    pages: bool = False
     takes: Raw | None = None
     gives: Raw | None = None
     tag: str | None = None
@@ -176,6 +182,11 @@ class Route:
         if self.event is None and operation is not None and operation.kind is Kind.STREAM:
             return operation.event
         return self.event
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether it answers with a part of a list."""
+        return self.pages or self.page is not None
 
     @property
     def has_query(self) -> bool:

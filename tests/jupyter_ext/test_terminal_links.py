@@ -44,9 +44,7 @@ def manager(home):
 def box(server, manager):
     """A sandbox of its own whose connections can be broken; yields its name and the breaker."""
     name = f"box-{uuid.uuid4().hex[:8]}"
-    status, _ = server.call(
-        "POST", f"/sandbox/api/sandboxes/{name}/terminals", {"command": ["true"]}
-    )
+    status, _ = server.call("POST", f"/sandbox/api/sandboxes/{name}/terminals", {"argv": ["true"]})
     assert status == 201
     with before_runtime(manager.lookup(name).layout.socket) as between:
         # The server's present connection goes past us.
@@ -70,10 +68,10 @@ def connect(server):
 
 def create(server, name, *argv):
     status, info = server.call(
-        "POST", f"/sandbox/api/sandboxes/{name}/terminals", {"command": list(argv)}
+        "POST", f"/sandbox/api/sandboxes/{name}/terminals", {"argv": list(argv)}
     )
     assert status == 201, info
-    return info["id"]
+    return info["terminal_id"]
 
 
 @pytest.mark.parametrize("dialect", ["stable", "preview", "acknowledged"])

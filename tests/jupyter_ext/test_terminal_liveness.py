@@ -59,10 +59,10 @@ def terminal(manager, create):
 def create(server):
     def make(*argv):
         status, info = server.call(
-            "POST", "/sandbox/api/sandboxes/demo/terminals", {"command": list(argv) or ["bash"]}
+            "POST", "/sandbox/api/sandboxes/demo/terminals", {"argv": list(argv) or ["bash"]}
         )
         assert status == 201, info
-        return info["id"]
+        return info["terminal_id"]
 
     return make
 

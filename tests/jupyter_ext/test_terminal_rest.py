@@ -26,25 +26,25 @@ def server(tmp_path_factory, warm_cache):
 
 def test_a_terminal_from_its_start_to_its_end(server):
     """Looking starts nothing; created, listed, shown, resized, interrupted, ended."""
-    assert server.call("GET", _PATH) == (200, [])
-    body = {"command": ["cat"], "cwd": "/tmp", "env": {"A": "b"}, "cols": 90, "rows": 20}
+    assert server.call("GET", _PATH) == (200, {"terminals": [], "next": None})
+    body = {"argv": ["cat"], "cwd": "/tmp", "env": {"A": "b"}, "cols": 90, "rows": 20}
     status, made = server.call("POST", _PATH, body)
     assert status == 201
-    path = f"{_PATH}/{made['id']}"
-    assert (made["command"], made["cwd"], made["status"]) == (["cat"], "/tmp", "running")
-    assert (made["cols"], made["rows"], made["createdAt"][-1]) == (90, 20, "Z")
-    assert [each["id"] for each in server.get(_PATH)] == [made["id"]]
+    path = f"{_PATH}/{made['terminal_id']}"
+    assert (made["argv"], made["cwd"], made["status"]) == (["cat"], "/tmp", "running")
+    assert (made["cols"], made["rows"]) == (90, 20)
+    assert [each["terminal_id"] for each in server.get(_PATH)["terminals"]] == [made["terminal_id"]]
 
     assert server.call("POST", f"{path}/resize", {"cols": 70, "rows": 10}) == (204, None)
     shown = server.get(path)
-    assert (shown["cols"], shown["rows"], len(shown["screen"]["lines"])) == (70, 10, 10)
+    assert (shown["info"]["cols"], shown["info"]["rows"], len(shown["lines"])) == (70, 10, 10)
     assert server.call("POST", f"{path}/interrupt")[0] == 204
     status, ended = server.call("DELETE", path)
     assert status == 200
-    assert ended["exit"] == {"code": 130, "signal": 2, "timedOut": False}
+    assert (ended["exit_code"], ended["signal"]) == (130, 2)
     assert server.call("DELETE", path)[0] == 200
     status, refused = server.call("POST", f"{path}/resize", {"cols": 70, "rows": 10})
-    assert (status, refused["code"]) == (500, "TERMINAL_CONTROL_ERROR")
+    assert (status, refused["code"]) == (409, "TERMINAL_CONTROL_ERROR")
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_a_terminal_from_its_start_to_its_end(server):
         ({"cols": 0}, "VALIDATION_FAILED"),
         ({"cols": True}, "VALIDATION_FAILED"),
         ({"cols": 1000, "rows": 501}, "VALIDATION_FAILED"),
-        ({"bufferSize": 1}, "VALIDATION_FAILED"),
-        ({"command": "bash"}, "VALIDATION_FAILED"),
-        ({"command": []}, "INVALID_COMMAND"),
+        ({"bufferSize": 1000}, "VALIDATION_FAILED"),
+        ({"argv": "bash"}, "VALIDATION_FAILED"),
+        ({"argv": []}, "INVALID_COMMAND"),
         ({"cwd": "/no/such"}, "INVALID_TERMINAL_CWD"),
         ({"env": {"A": 1}}, "VALIDATION_FAILED"),
         ({"nope": 1}, "VALIDATION_FAILED"),
@@ -68,7 +68,7 @@ def test_what_cannot_be_created_is_said_in_json(server, body, code):
     before = server.get(_PATH)
     status, error = server.call("POST", _PATH, body)
 
-    assert (status, error["httpStatus"], error["code"]) == (400, 400, code)
+    assert (status, error["http_status"], error["code"]) == (400, 400, code)
     assert error["message"]
     assert error["timestamp"].endswith("Z")
     assert isinstance(error["context"], dict)
@@ -95,7 +95,7 @@ def test_who_is_not_logged_in_or_comes_from_elsewhere_is_refused(server):
         connection.request(method, _PATH, body="{}" if method == "POST" else None, headers=headers)
         answer = connection.getresponse()
         said = json.loads(answer.read())
-        assert (answer.status, said["httpStatus"]) == (wanted, wanted)
+        assert (answer.status, said["http_status"]) == (wanted, wanted)
     connection.close()
     status, _ = server.call("GET", f"{_PATH}/t-1/interrupt")
     assert status == 405

@@ -75,16 +75,16 @@ def create(server):
         status, info = server.call(
             "POST",
             "/sandbox/api/sandboxes/demo/terminals",
-            {"command": list(argv) or ["bash", "--norc"], **fields},
+            {"argv": list(argv) or ["bash", "--norc"], **fields},
         )
         assert status == 201, info
-        return info["id"]
+        return info["terminal_id"]
 
     return make
 
 
 def terminals(server, sandbox="demo"):
-    return server.get(f"/sandbox/api/sandboxes/{sandbox}/terminals")
+    return server.get(f"/sandbox/api/sandboxes/{sandbox}/terminals")["terminals"]
 
 
 def is_paired(messages) -> bool:
@@ -602,19 +602,21 @@ def test_a_killed_runtime_closes_its_viewers(open_socket, manager):
 def test_a_killed_server_loses_no_byte(home, manager):
     """kill -9 of the server: the terminal is listed and attaches; each line is there once."""
     count = "read x; i=0; while [ $i -lt 60000 ]; do i=$((i+1)); echo $i; done"
-    body = {"command": ["sh", "-c", count]}
+    body = {"argv": ["sh", "-c", count]}
     with JupyterServer(home) as first:
         status, info = first.call("POST", "/sandbox/api/sandboxes/lasting/terminals", body)
         assert status == 201
-        url = terminal_url(first, "lasting", info["id"], cols=80, rows=24)
+        url = terminal_url(first, "lasting", info["terminal_id"], cols=80, rows=24)
         one = TerminalConnection(url, first.token)
         one.type("\r")
         one.until(lambda c: b"\r\n50\r\n" in c.data)
         first.process.kill()
         one.until_closed()
     with JupyterServer(home) as second:
-        assert [each["id"] for each in terminals(second, "lasting")] == [info["id"]]
-        url = terminal_url(second, "lasting", info["id"], cursor=one.cursor)
+        assert [each["terminal_id"] for each in terminals(second, "lasting")] == [
+            info["terminal_id"]
+        ]
+        url = terminal_url(second, "lasting", info["terminal_id"], cursor=one.cursor)
         with TerminalConnection(url, second.token) as two:
             assert two.until_closed(60) == 1000
             assert is_paired(two.messages)

@@ -144,7 +144,7 @@ class AddonPage:
             "POST", f"/sandbox/api/sandboxes/{sandbox}/terminals", fields
         )
         assert status == 201, (status, body)
-        return str(body["id"])
+        return str(body["terminal_id"])
 
     def open(
         self,

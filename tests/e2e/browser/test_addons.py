@@ -95,7 +95,7 @@ def start_server(home: JupyterHome, bundle: Path) -> JupyterServer:
 
 def start(server: JupyterServer, manager: Manager, box: str) -> None:
     status, body = server.call(
-        "POST", f"/sandbox/api/sandboxes/{box}/terminals", {"command": ["true"]}
+        "POST", f"/sandbox/api/sandboxes/{box}/terminals", {"argv": ["true"]}
     )
     assert status == 201, body
     info = manager.lookup(box)
@@ -289,7 +289,7 @@ def test_killed_server(
     """After kill -9 of the server the next one has the same terminals, and nothing is missing."""
     for cell in cells:
         cell.run("echo shell $$; python3 count.py", "^line 20$")
-    listed = servers[-1].get(f"/sandbox/api/sandboxes/{cells[0].sandbox}/terminals")
+    listed = _terminals(servers[-1], cells[0].sandbox)
     # Before the end of the first, as the published addons wait longer after each try.
     servers.append(start_server(addon_home, bundle))
     servers[-2].process.kill()
@@ -307,8 +307,8 @@ def test_killed_server(
         shell = re.search(r"^still (\d+)$", cell.text, re.MULTILINE)
         assert shell
         assert cell.addon == "stable" or f"shell {shell[1]}\n" in cell.text
-    again = servers[-1].get(f"/sandbox/api/sandboxes/{cells[0].sandbox}/terminals")
-    assert {each["id"] for each in listed} <= {each["id"] for each in again}
+    again = _terminals(servers[-1], cells[0].sandbox)
+    assert {each["terminal_id"] for each in listed} <= {each["terminal_id"] for each in again}
 
 
 def test_network_that_swallows_all(page: AddonPage, box: str) -> None:
@@ -418,7 +418,7 @@ def test_strangers_are_refused(
     page: AddonPage, box: str, servers: list[JupyterServer], wire: Wire
 ) -> None:
     """Without a right token, and from a page of another origin, no socket opens."""
-    before = servers[-1].get(f"/sandbox/api/sandboxes/{box}/terminals")
+    before = _terminals(servers[-1], box)
     address = wire.base.replace("http", "ws")
     with Wire(servers[-1].port) as elsewhere:
         # Another port is another origin, but the same site: the browser sends the cookie.
@@ -449,4 +449,8 @@ def test_strangers_are_refused(
             cell.wait_for_state("disconnected")
 
             assert not cell.sockets[0]["isOpened"]
-    assert servers[-1].get(f"/sandbox/api/sandboxes/{box}/terminals") == before
+    assert _terminals(servers[-1], box) == before
+
+
+def _terminals(server, sandbox):
+    return server.get(f"/sandbox/api/sandboxes/{sandbox}/terminals")["terminals"]

@@ -139,7 +139,7 @@ def test_it_is_for_its_user_only(page: Page, home: JupyterHome) -> None:
     """Without login, with a wrong token, or from a frame without an origin: no socket opens."""
     with JupyterServer(home) as server:
         status, made = server.call(
-            "POST", "/sandbox/api/sandboxes/private/terminals", {"command": ["sleep", "600"]}
+            "POST", "/sandbox/api/sandboxes/private/terminals", {"argv": ["sleep", "600"]}
         )
         assert status == 201, made
         path = "/sandbox/api/sandboxes/private"
@@ -164,7 +164,9 @@ def test_it_is_for_its_user_only(page: Page, home: JupyterHome) -> None:
             for token in ("", "&token=wrong"):
                 assert frame.evaluate(CONNECT, address + token) == refused
         assert server.log.count("403") >= 2 * 3 + 2 * 2
-        assert [each["id"] for each in server.get(f"{path}/terminals")] == [made["id"]]
+        assert [each["terminal_id"] for each in server.get(f"{path}/terminals")["terminals"]] == [
+            made["terminal_id"]
+        ]
         # And whoever may, does.
         page.goto(missing)
         heard = page.evaluate(CONNECT.replace('"bytes"', '(socket.close(), "bytes")'), routes[0])
