@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 from jupyter_server.extension.application import ExtensionApp
@@ -15,6 +17,7 @@ from traitlets.config import Config
 from jupyter_ext import (
     frame_documents,
     hardening,
+    metrics,
     preview,
     routes,
     static,
@@ -36,6 +39,7 @@ class SandboxExtension(ExtensionApp):
 
     _previews: HTTPServer | None = None
     _pool: Schedule | None = None
+    _withdraw_metrics: Callable[[], None] | None = None
 
     @property
     def is_locked(self) -> bool:
@@ -70,9 +74,12 @@ class SandboxExtension(ExtensionApp):
     async def _start_jupyter_server_extension(self, serverapp: ServerApp) -> None:
         """Begin what runs beside the server's own, now that its loop runs."""
         self._pool = serve_pool(serverapp, SandboxPool(config=self.config))
+        self._withdraw_metrics = metrics.offer()
 
     async def stop_extension(self) -> None:
         """End what was begun beside the server's own."""
+        if self._withdraw_metrics is not None:
+            await asyncio.to_thread(self._withdraw_metrics)
         if self._pool is not None:
             await self._pool.aclose()
         if JupyterSandbox(config=self.config).stop_sandboxes and self.serverapp is not None:

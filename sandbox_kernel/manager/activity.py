@@ -36,6 +36,7 @@ __all__ = [
     "acting_as",
     "activity_log",
     "name_program",
+    "os_user",
 ]
 
 LONGEST_TEXT = 2000
@@ -85,6 +86,14 @@ class ActivityPage:
     """To be given as `since` the next time."""
     missed: bool = False
     """Whether older lines than these were asked for, and are gone."""
+
+
+def os_user() -> str:
+    """Return the name of this process's user."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # containers run under numbers that have no name
+        return str(os.geteuid())
 
 
 @contextmanager
@@ -236,11 +245,7 @@ class ActivityLog:
 
     def _me(self) -> str:
         if self._user is None:
-            try:
-                name = pwd.getpwuid(os.geteuid()).pw_name
-            except KeyError:  # containers run under numbers that have no name
-                name = str(os.geteuid())
-            self._user = name
+            self._user = os_user()
         return f"{self._user} ({_program})"
 
 
