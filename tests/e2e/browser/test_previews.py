@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from sandbox_kernel import sync
 from sandbox_kernel.manager.manager import Manager
 from sandbox_kernel.manager.settings import Settings
+from tests.e2e.browser.conftest import Lab
 from tests.support.ws_connection import JupyterServer
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -207,3 +211,103 @@ def test_vite_serves_and_reloads(previews: Previews) -> None:
     expect(page.locator("#app")).to_have_text("second")
     assert page.evaluate("window.stayed") is True
     vite.kill()
+
+
+PANEL = """
+import panel as pn
+
+pn.extension()
+count = pn.widgets.IntInput(name="count", value=0)
+button = pn.widgets.Button(name="press me")
+button.on_click(lambda event: setattr(count, "value", count.value + 1))
+pn.Column(button, pn.bind(lambda number: f"pressed {number} times", count)).servable(title="Counter")
+"""
+
+
+@BOTH
+def test_a_panel_app_answers_to_its_page(previews: Previews) -> None:
+    """Its scripts load and its WebSocket carries a click there and the change back."""
+    apps = Path(sys.prefix) / "preview-apps"
+    assert (apps / "panel").is_dir(), "make .venv/.preview-apps installs it"
+    sandbox = previews.sandbox("panel")
+    sandbox.write_file("/workspace/counter.py", PANEL)
+    server = sandbox.start_process(
+        ["python", "-m", "panel", "serve", "counter.py", "--port", "5006"],
+        env={"PYTHONPATH": str(apps)},
+    )
+    server.wait_for_port(5006, timeout=120)
+    page = previews.show(sandbox, 5006)
+
+    page.get_by_role("button", name="press me").click()
+    expect(page.get_by_text("pressed 1 times")).to_be_visible()
+    page.get_by_role("button", name="press me").click()
+    expect(page.get_by_text("pressed 2 times")).to_be_visible()
+    server.kill()
+
+
+def test_a_second_jupyter_works_inside(previews: Previews) -> None:
+    """JupyterLab with a notebook and a terminal, and no request of its page goes elsewhere."""
+    sandbox = previews.sandbox("inner")
+    server = sandbox.start_process(
+        [
+            *("python", "-m", "jupyterlab", "--port=8900", "--no-browser", "--ip=127.0.0.1"),
+            *("--IdentityProvider.token=", "--ServerApp.password=", "--ServerApp.base_url=/"),
+            "--LabApp.news_url=None",
+        ],
+    )
+    server.wait_for_port(8900, timeout=120)
+    asked: list[str] = []
+    previews.page.on("request", lambda request: asked.append(request.url))
+    previews.page.on("websocket", lambda socket: asked.append(socket.url))
+    page = previews.show(sandbox, 8900)
+    expect(page).to_have_url(re.compile(r"\.localhost:[0-9]+/lab"))
+    del asked[:]
+
+    page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
+    state = page.locator("#jp-main-statusbar").get_by_text(re.compile(r"\| Idle$"))
+    state.wait_for(timeout=120_000)
+    page.locator(".jp-CodeCell .cm-content").first.click()
+    page.keyboard.type("import os; print(os.environ['SANDBOX_ID'], 6 * 7)")
+    page.keyboard.press("Shift+Enter")
+    expect(page.locator(".jp-OutputArea-output").first).to_contain_text("inner 42", timeout=90_000)
+    page.locator(".lm-MenuBar-itemLabel", has_text=re.compile("^File$")).click()
+    page.locator(".lm-Menu-itemLabel", has_text=re.compile("^New$")).hover()
+    page.locator(".lm-Menu-itemLabel", has_text=re.compile("^Terminal$")).click()
+    terminal = page.locator(".jp-Terminal .xterm-helper-textarea")
+    terminal.press_sequentially("echo made > by_terminal\n")
+    deadline = time.monotonic() + 60
+    while sandbox.exec(["grep", "-rl", "made", "--include=by_terminal", "/workspace"]).exit_code:
+        assert time.monotonic() < deadline
+
+    own = page.url.split("/")[2]
+    assert {url.split("/")[2] for url in asked if url.startswith(("http", "ws"))} == {own}
+    server.kill()
+
+
+def test_the_link_in_a_notebook_works(lab: Lab) -> None:
+    """What `expose_port` gives is a link to click on, and a frame when asked for."""
+    lab.write(
+        "link.ipynb",
+        "from sandbox_kernel import sync\n"
+        "sandbox = sync.get_sandbox('linked')\n"
+        "sandbox.write_file('/workspace/index.html', '<h1>hello from inside</h1>')\n"
+        "server = sandbox.start_process(['python', '-m', 'http.server', '8000'])\n"
+        "server.wait_for_port(8000, timeout=30)\n"
+        "exposed = sandbox.expose_port(8000, 'my page')\n"
+        "print(exposed)\n"
+        "exposed",
+        "exposed.frame(height=200)",
+        kernel="python3",
+    )
+    lab.open("link.ipynb")
+    lab.run_cell(0)
+    with lab.page.expect_popup() as popup:
+        lab.output(0).get_by_role("link", name="my page").click(timeout=60_000)
+    expect(popup.value.get_by_role("heading")).to_have_text("hello from inside")
+    assert ".localhost:" in popup.value.url
+    popup.value.close()
+    lab.run_cell(1)
+    frame = lab.output(1).frame_locator("iframe")
+
+    expect(frame.get_by_role("heading")).to_have_text("hello from inside")
+    expect(lab.output(0).first).to_contain_text(f"{lab.server.base}/sandbox/preview/8000-linked-")
