@@ -42,7 +42,7 @@ run: $(VENV)/.examples
 	   test -e $(EXAMPLES)/$${file##*/} || cp $$file $(EXAMPLES)/; \
 	 done
 	$(BIN)/jupyter sandbox doctor
-	cd $(EXAMPLES) && PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab $(AS_ROOT) $(LAB_ARGS) sales.ipynb
+	cd $(EXAMPLES) && PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab --SandboxPool.size=1 $(AS_ROOT) $(LAB_ARGS) sales.ipynb
 
 # With make -j the first three run at the same time.
 test: lint types js-test
