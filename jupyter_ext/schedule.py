@@ -200,7 +200,9 @@ class Schedule:
         if decision.start is not None:
             is_well = await self._in_thread(self._add, decision.start)
             history, now = self._history, time.monotonic()
-            self._history = history.succeeded(now) if is_well else history.failed(now)
+            self._history = (
+                history.succeeded(now) if is_well else history.failed(now, decision.start)
+            )
         return max(decision.again_in, _SHORTEST_REST)
 
     async def _drop(self, unit: Unit) -> None:
@@ -226,7 +228,7 @@ class Schedule:
         """Take over what a server has left that was killed; return the folders used last."""
         try:
             for running in self._manager.waiting():
-                owner = take_ownership(running)
+                owner = take_ownership(running.layout)
                 if owner is not None and not self._take_over(running, owner):
                     os.close(owner)
                     self._manager.destroy(running.sandbox_id)
@@ -247,16 +249,21 @@ class Schedule:
 
     def _add(self, folder: str) -> bool:
         """Start one more; whether that went well."""
+        owners: list[int | None] = []
         running = None
         spec = self._manager.settings.spec(notebook_folder=Path(folder))
         request = WarmRequest(cwd=folder_inside(spec, folder), env=passed_on(self._environ))
         try:
-            running = self._manager.warm(spec, request, stay=STAY)
-            owner = take_ownership(running)
-            if owner is None:
-                return True  # another server was looking for what nobody owns
-            self._units.append(Unit(running, self._ready_relay(), owner))
+            running = self._manager.warm(
+                spec,
+                request,
+                stay=STAY,
+                first=lambda layout: owners.append(take_ownership(layout)),
+            )
+            self._units.append(Unit(running, self._ready_relay(), owners[0]))
         except (OSError, SandboxError) as error:
+            for each in filter(None, owners):
+                os.close(each)
             self._log.warning("pool: nothing waits for %s: %s", folder, error)
             if running is not None:
                 self._destroy(running.sandbox_id)
@@ -315,11 +322,24 @@ class Schedule:
             unit = self._fitting(planned, folder) if VARIABLE not in environ else None
             if unit is None:
                 return None
-            return await self._in_thread(self._hand_over, unit, planned, connection_file, environ)
+            return await self._handed_over(unit, planned, connection_file, environ)
         except SandboxError as error:
             # The relay that is started in its place says it to the user.
             self._log.warning("pool: a kernel in %s: %s", folder, error)
             return None
+
+    async def _handed_over(
+        self, unit: Unit, planned: Plan, connection_file: str, environ: Mapping[str, str]
+    ) -> Popen[bytes] | None:
+        handing = asyncio.ensure_future(
+            self._in_thread(self._hand_over, unit, planned, connection_file, environ)
+        )
+        try:
+            return await asyncio.shield(handing)
+        except asyncio.CancelledError:
+            # The start was given up; nobody else knows of the process.
+            handing.add_done_callback(_end_process)
+            raise
 
     def _fitting(self, planned: Plan, folder: str) -> Unit | None:
         """Take one out of the pool that is what a kernel needs, if there is one."""
@@ -399,6 +419,13 @@ def _stop_all(log: Log) -> None:
                 manager.stop(each.sandbox_id)
             except SandboxError as error:
                 log.warning("sandbox %s: runs on: %s", each.sandbox_id, error)
+
+
+def _end_process(handing: asyncio.Future[Popen[bytes] | None]) -> None:
+    if not handing.cancelled() and handing.exception() is None:
+        process = handing.result()
+        if process is not None:
+            process.terminate()
 
 
 def _look(units: list[Unit]) -> list[Waiting[str]]:

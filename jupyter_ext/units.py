@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jupyter_ext.memory import private_bytes, with_descendants
+from sandbox_kernel.engines.base import StateLayout
 from sandbox_kernel.kernel.standby import DONE, OPTION, Order
 from sandbox_kernel.manager.running import Running
 
@@ -96,11 +97,11 @@ class Unit:
         The sandbox.
     relay : Relay
         Ready for an order.
-    owner : int
+    owner : int, optional
         The descriptor of `take_ownership`; this object owns it.
     """
 
-    def __init__(self, running: Running, relay: Relay, owner: int) -> None:
+    def __init__(self, running: Running, relay: Relay, owner: int | None) -> None:
         self.running = running
         self.relay = relay
         self._owner = owner
@@ -126,12 +127,12 @@ class Unit:
 
     def let_go(self) -> None:
         """Hold it no more: it has been claimed, or ended."""
-        if self._owner >= 0:
-            os.close(self._owner)
-            self._owner = -1
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            os.close(owner)
 
 
-def take_ownership(running: Running) -> int | None:
+def take_ownership(layout: StateLayout) -> int | None:
     """Become the one server whose pool a waiting sandbox belongs to.
 
     Returns
@@ -143,7 +144,7 @@ def take_ownership(running: Running) -> int | None:
     descriptor = -1
     try:
         descriptor = os.open(
-            Path(running.layout.root, "pool.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            Path(layout.root, "pool.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

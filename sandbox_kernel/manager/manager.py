@@ -22,6 +22,7 @@ from sandbox_kernel.engines.base import Engine, Found, Instance, Launch, Sandbox
 from sandbox_kernel.engines.possible import check_possible
 from sandbox_kernel.errors import (
     EngineStartError,
+    InvalidProcessCwdError,
     SandboxBusyError,
     SandboxConfigurationError,
     SandboxError,
@@ -465,7 +466,14 @@ class Manager:
 
     # --- sandboxes that wait in a pool ---
 
-    def warm(self, spec: SandboxSpec, request: WarmRequest, *, stay: float) -> Running:
+    def warm(
+        self,
+        spec: SandboxSpec,
+        request: WarmRequest,
+        *,
+        stay: float,
+        first: Callable[[StateLayout], object] = lambda _: None,
+    ) -> Running:
         """Start a sandbox for nobody yet, with an interpreter in it that takes messages.
 
         It is not listed, has an id that only tells its place, and `claim` gives it another.
@@ -478,6 +486,8 @@ class Manager:
             What the interpreter is started with.
         stay : float
             Idle seconds until it ends by itself; `stays` starts them anew.
+        first : callable
+            Called once its folder is there, before anybody else can see it.
 
         Raises
         ------
@@ -497,15 +507,28 @@ class Manager:
                 hint="Set SandboxPool.size = 0, or use the engine bubblewrap.",
             )
         with locks.hold(self._locks, name, timeout=self.settings.start_timeout):
-            entry = self._created(name, wanted, ephemeral=True)
-            entry = self._started(replace(entry, pooled=True), is_new=True)
+            entry = replace(self._created(name, wanted, ephemeral=True), pooled=True)
+            layout = self._layout(entry.lifetime)
+            # A registry that is new takes what it finds for somebody's.
+            self._registry.get(name)
+            self._make_root(entry, layout)
+            first(layout)
+            entry = self._started(entry, is_new=True)
         running = self._running(entry, wanted.spec, started=True)
         try:
-            call_once(running.endpoint, "pool.warm", request, timeout=_WARM_TIMEOUT)
+            self._warm_up(running.endpoint, request)
         except SandboxError:
             self.destroy(name)
             raise
         return running
+
+    def _warm_up(self, endpoint: Endpoint, request: WarmRequest) -> None:
+        try:
+            call_once(endpoint, "pool.warm", request, timeout=_WARM_TIMEOUT)
+        except InvalidProcessCwdError:
+            # A folder that may not be shown, as a home folder; kernels do without it, too.
+            elsewhere = WarmRequest(env=request.env)
+            call_once(endpoint, "pool.warm", elsewhere, timeout=_WARM_TIMEOUT)
 
     def waiting(self) -> tuple[Running, ...]:
         """Return the living sandboxes that wait in a pool, whoever has started them."""

@@ -24,6 +24,7 @@ USUAL_BYTES = 96 << 20
 
 _LONGEST_PAUSE = 600.0
 _SOONEST = 1e-3
+_KINDS_KEPT = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +90,8 @@ class History(Generic[Kind]):
     failed_at: float | None = None
     failures: int = 0
     """Failed starts since the last one that went well."""
+    failed_kinds: tuple[Kind, ...] = ()
+    """Of which kinds; others come first."""
     largest: int = USUAL_BYTES
     wanted_at: tuple[tuple[Kind, float], ...] = field(default=())
     """For each kind of those that wait, when it was wanted last."""
@@ -101,9 +104,16 @@ class History(Generic[Kind]):
         """Return what is known once one more waits."""
         return replace(self, busy_at=now, failed_at=None, failures=0)
 
-    def failed(self, now: float) -> History[Kind]:
-        """Return what is known once a start has failed."""
-        return replace(self, busy_at=now, failed_at=now, failures=self.failures + 1)
+    def failed(self, now: float, kind: Kind) -> History[Kind]:
+        """Return what is known once a start of a kind has failed."""
+        kinds = (*(each for each in self.failed_kinds if each != kind), kind)
+        return replace(
+            self,
+            busy_at=now,
+            failed_at=now,
+            failures=self.failures + 1,
+            failed_kinds=kinds[-_KINDS_KEPT:],
+        )
 
     def looked(
         self, now: float, waiting: Sequence[Waiting[Kind]], wanted: Sequence[Kind]
@@ -170,7 +180,10 @@ def decide(
     if memory.available - history.largest < rules.reserve_bytes:
         return Decision(again_in=rules.look)
     if _used(kept) + history.largest <= rules.memory_bytes:
-        return Decision(start=missing[0], again_in=_SOONEST)
+        # One that cannot be had must not keep the others from their turn.
+        promising = [kind for kind in missing if kind not in history.failed_kinds]
+        oldest = [kind for kind in history.failed_kinds if kind in missing]
+        return Decision(start=(promising or oldest)[0], again_in=_SOONEST)
     # Full: whose kind is wanted no more makes room, however short it has lingered.
     unwanted = [each.name for each in kept if each.kind not in wanted]
     if unwanted and history.largest <= rules.memory_bytes:

@@ -280,9 +280,38 @@ async def test_what_another_living_server_has_ready_is_left_to_it(home: JupyterH
 
             names = {each.schedule.units[0].name for each in (one, other)}
             assert len(names) == 2
-            assert take_ownership(one.schedule.units[0].running) is None
+            assert take_ownership(one.schedule.units[0].running.layout) is None
         assert one.schedule.units[0].relay.is_alive()
         assert one.manager.stays(one.schedule.units[0].running)
+
+
+async def test_a_folder_that_no_sandbox_is_shown_has_its_pool_too(home: JupyterHome) -> None:
+    """A home folder, where many servers are started: the kernel begins in the sandbox's own."""
+    folder = str(home.root / "home")
+    async with pool_host(home, folders=[folder]) as host:
+        await host.until_waiting()
+        [unit] = host.schedule.units
+        kernel = await host.start(cwd=folder, JPY_SESSION_NAME="a.ipynb")
+        async with client_of(kernel) as client:
+            assert await run(client, "import os; print(os.getcwd())") == "/workspace\n"
+
+        provisioner: Any = kernel.provisioner
+        assert provisioner.process is unit.relay.process
+        await kernel.shutdown_kernel(now=True)
+
+
+async def test_a_start_that_is_given_up_leaves_no_relay(home: JupyterHome) -> None:
+    """The relay that was to serve the kernel ends."""
+    async with pool_host(home) as host:
+        await host.until_waiting()
+        [unit] = host.schedule.units
+        starting = asyncio.ensure_future(host.start(JPY_SESSION_NAME="a.ipynb"))
+        await until(lambda: not host.schedule.units)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+
+        await until(lambda: not unit.relay.is_alive())
 
 
 async def test_a_pool_of_no_memory_stays_empty(home: JupyterHome) -> None:

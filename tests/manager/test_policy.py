@@ -65,7 +65,7 @@ def test_failures_make_the_distance_longer_and_a_success_ends_that() -> None:
     history = History[str]()
     pauses = []
     for _ in range(12):
-        history = history.failed(0.0)
+        history = history.failed(0.0, "a")
         pauses.append(
             next(t for t in range(3000) if ask(float(t), history=history).start is not None)
         )
@@ -73,6 +73,16 @@ def test_failures_make_the_distance_longer_and_a_success_ends_that() -> None:
     assert pauses[:3] == [6, 12, 24]
     assert pauses[-1] == 600
     assert ask(RULES.pace, history=history.succeeded(0.0)).start == "a"
+
+
+def test_a_kind_that_cannot_be_had_does_not_keep_the_others_from_their_turn() -> None:
+    """It comes last, and again once the others are there."""
+    history = History[str]().failed(0.0, "a")
+
+    assert ask(wanted=("a", "b"), history=history).start == "b"
+    assert ask(wanted=("a", "b"), waiting=(unit("1", "b"),), history=history).start == "a"
+    both = history.failed(1.0, "b")
+    assert ask(1000.0, wanted=("b", "a"), history=both).start == "a"
 
 
 def test_what_is_wanted_no_more_lingers() -> None:
@@ -140,7 +150,7 @@ class Machine:
             self.waiting = [each for each in self.waiting if each.name != name]
             self.ended.append(name)
         if decision.start is not None and fails:
-            self.history = self.history.failed(self.now)
+            self.history = self.history.failed(self.now, decision.start)
         elif decision.start is not None:
             self.count += 1
             self.available -= self.real_size

@@ -178,7 +178,7 @@ def _wait_until_gone(running: Running) -> None:
 def test_nothing_is_left_where_the_interpreter_does_not_start(manager: Manager) -> None:
     """The error is told, and the sandbox of the attempt is gone."""
     with pytest.raises(SandboxError):
-        manager.warm(manager.settings.spec(), WarmRequest(cwd="/no/such/folder"), stay=60.0)
+        manager.warm(manager.settings.spec(), WarmRequest(env={"=": "no name"}), stay=60.0)
 
     assert manager.waiting() == ()
     assert not list((manager.settings.data_dir / "sandboxes").iterdir())
