@@ -120,9 +120,10 @@ $(VENV)/.examples: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP_INSTALL) --editable '.[examples]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.dev: pyproject.toml constraints.txt tests/support/preview-apps.txt | $(BIN)/python
 	@echo "Installing into $(VENV); the first time takes a minute or two."
 	$(PIP_INSTALL) --editable '.[test,dev]'
+	$(PIP_INSTALL) --no-deps --upgrade --target $(VENV)/preview-apps --requirement tests/support/preview-apps.txt
 	@touch $@ $(VENV)/.examples
 
 have-node:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import re
 import socket
 import struct
 import time
@@ -30,6 +31,7 @@ from jupyter_ext.preview_headers import (
     Place,
     Visitor,
     answer_headers,
+    is_own_origin,
     request_headers,
     request_target,
     shared_out,
@@ -68,7 +70,6 @@ _UNTIL_WANTED = 1.0
 _LINGER = 2.0
 """Seconds for which what a browser still sends is taken, once the answer is there."""
 _AT_ONCE = struct.pack("ii", 1, 0)  # struct linger: on, for no time
-_FROM_ELSEWHERE = "A page from elsewhere may not connect to a preview"
 _AS_CODE = frozenset({"script", "style", "worker", "sharedworker", "serviceworker", "xslt"})
 """What a page of Jupyter's may not load from below a path of its own origin (Sec-Fetch-Dest)."""
 
@@ -115,7 +116,7 @@ class _Proxy(web.RequestHandler):
     for the other one to take it.
     """
 
-    SUPPORTED_METHODS = _METHODS  # type: ignore[assignment]  # of any length
+    SUPPORTED_METHODS = _METHODS
 
     _exchange: Exchange | None = None
     _work: asyncio.Task[None] | None = None
@@ -137,6 +138,9 @@ class _Proxy(web.RequestHandler):
 
     async def pass_on(self, target: PreviewLabel, place: Place) -> None:
         """Begin to pass the request on; returns when its body may come."""
+        if _asks_for_websocket(self.request) and self._is_foreign(place):
+            self.forbid("A page from elsewhere may not connect to a preview")
+            return
         self._target, self._place = target, place
         self.request.connection.set_max_body_size(_NO_LIMIT)  # type: ignore[union-attr]
         self._received = asyncio.Event()
@@ -147,6 +151,18 @@ class _Proxy(web.RequestHandler):
             await asyncio.wait({opened, self._work}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             opened.cancel()
+
+    def _is_foreign(self, place: Place) -> bool:
+        """Whether a page of another origin asks, that nobody has allowed."""
+        origin = self.request.headers.get("Origin")
+        if origin is None or is_own_origin(origin, place):
+            return False
+        server = self.settings["serverapp"]
+        pattern = server.allow_origin_pat
+        return not (
+            server.allow_origin in ("*", origin)
+            or (pattern and re.match(pattern, origin) is not None)
+        )
 
     async def data_received(self, chunk: bytes) -> None:
         """Send on some of the body."""
@@ -417,11 +433,6 @@ def _reset(stream: IOStream) -> None:
     stream.close()
 
 
-def _is_foreign(request: httputil.HTTPServerRequest, own: str) -> bool:
-    origin = request.headers.get("Origin")
-    return origin is not None and origin.lower() != own.lower()
-
-
 # --- hosts of their own ---------------------------------------------------------------------------
 
 
@@ -437,9 +448,6 @@ class HostHandler(_Proxy):
             self.refuse(PreviewTokenError())
             return
         origin = f"{request.protocol}://{request.host}"
-        if _asks_for_websocket(request) and _is_foreign(request, origin):
-            self.forbid(_FROM_ELSEWHERE)
-            return
         await self.pass_on(target, Place(port=target.port, origin=origin))
 
 
@@ -564,9 +572,6 @@ class PathHandler(_Proxy, JupyterHandler):
             self._allow(asked_for)
             return
         origin = f"{request.protocol}://{request.host}"
-        if _asks_for_websocket(request) and _is_foreign(request, "null"):
-            self.forbid(_FROM_ELSEWHERE)
-            return
         mark = hashlib.sha256(name.label.encode()).hexdigest()[:8]
         place = Place(
             port=name.target.port, origin=origin, prefix=prefix, cookie_prefix=f"sbx{mark}-"
@@ -618,7 +623,7 @@ def serve_hosts(
         listener.setblocking(False)
         own_port = int(listener.getsockname()[1])
     hosts = Hosts.of_setting(settings.host, own_port=own_port)
-    ours = {
+    ours: dict[str, Any] = {
         _SETTINGS: settings,
         _HOSTS: hosts,
         _LOCKED: is_locked,

@@ -15,6 +15,7 @@ __all__ = [
     "Place",
     "Visitor",
     "answer_headers",
+    "is_own_origin",
     "public_address",
     "request_headers",
     "request_target",
@@ -58,6 +59,7 @@ _FOR_ORIGIN = frozenset(
 _LOCATIONS = frozenset({"location", "content-location"})
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", "0.0.0.0"})  # noqa: S104  compared
 _ADDRESS = re.compile(r"(?:(https?|wss?):)?//([^/?#\\]*)", re.IGNORECASE)
+_ABSOLUTE = re.compile(r"^https?://[^/?#]*", re.IGNORECASE)
 _REFRESH = re.compile(r"(\s*[0-9.]+\s*[;,]\s*(?:url\s*=\s*)?['\"]?)(.*)", re.IGNORECASE | re.DOTALL)
 _CLIMBS = re.compile(r"\.\.|%2e", re.IGNORECASE)
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
@@ -114,7 +116,10 @@ def request_target(uri: str, place: Place, *, secret: str = "") -> str:
     secret : str
         Jupyter's token; a parameter ``token`` of this value is left out.
     """
-    target = uri[len(place.prefix) :] or "/"
+    if uri == "*":
+        return uri
+    # A client may name the whole address (RFC 9112, 3.2.2).
+    target = _ABSOLUTE.sub("", uri)[len(place.prefix) :]
     if not target.startswith("/"):
         target = f"/{target}"
     return without_secret(target, secret)
@@ -207,16 +212,23 @@ def _cookies(value: str, place: Place, is_jupyters: Callable[[str], bool]) -> li
     return kept
 
 
+def is_own_origin(value: str, place: Place) -> bool:
+    """Whether an origin is that of the preview's pages; of which scheme, a proxy may hide."""
+    if place.is_shared:
+        return value == "null"
+    return value.lower().rpartition("//")[2] == place.origin.lower().rpartition("//")[2]
+
+
 def _origin(value: str, place: Place) -> str:
     """Return the origin that the program sees: its own one for pages of the preview."""
-    ours = "null" if place.is_shared else place.origin
-    return f"http://{place.host}" if value.lower() == ours.lower() else value
+    return f"http://{place.host}" if is_own_origin(value, place) else value
 
 
 def _referer(value: str, place: Place) -> str | None:
-    public = place.origin + place.prefix
-    rest = value[len(public) :]
-    if not value.startswith(public) or rest[:1] not in ("", "/", "?", "#"):
+    public = place.origin.rpartition("//")[2] + place.prefix
+    _, _, address = value.partition("//")
+    rest = address[len(public) :]
+    if not address.startswith(public) or rest[:1] not in ("", "/", "?", "#"):
         return None  # it may hold what is none of the program's business
     return f"http://{place.host}{rest or '/'}"
 
@@ -300,7 +312,7 @@ def public_address(address: str, place: Place, target: str = "/") -> str:
         rest = address[found.end() :]
         if not rest.startswith("/"):
             rest = f"/{rest}"
-        return place.origin + _below(rest, place)
+        return _below(rest, place)
     if address[:1] in ("/", "\\"):
         return _below(address, place)
     if place.is_shared and _CLIMBS.search(address) and not _SCHEME.match(address):

@@ -1,7 +1,6 @@
 """Previews of programs in a sandbox beside jupyter-server-proxy, in one interleaved run.
 
-    pip install -c constraints.txt --no-deps --target FOLDER jupyter-server-proxy simpervisor \
-        aiohttp aiosignal aiohappyeyeballs frozenlist multidict propcache yarl
+    pip install --no-deps --target FOLDER -r tests/benchmarks/jupyter-server-proxy.txt
     JUPYTER_SERVER_PROXY=FOLDER python tests/benchmarks/preview.py [--rounds N] [--only WORD ...]
 
 The same program serves both: for the peer on this machine, for us in bubblewrap without network.

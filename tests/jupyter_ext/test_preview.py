@@ -212,6 +212,17 @@ def test_a_host_of_its_own_has_cookies_and_authorization_of_its_own(preview: Pre
     assert "authorization" not in told_headers(preview.ask("/echo", outer))
 
 
+def test_a_whole_address_may_be_asked_for(preview: Preview) -> None:
+    """As clients of proxies do; and an old client gets an answer that ends."""
+    assert said(preview.ask(f"{preview.origin}/echo?x"))["target"] == "/echo?x"
+    answer = b"HTTP/1.1 200 OK\r\n\r\nhello"
+    with preview.connect() as connection:
+        connection.sendall(
+            f"GET /raw?{answer.hex()} HTTP/1.0\r\nHost: {preview.host}\r\n\r\n".encode()
+        )
+        assert rest_of(connection).endswith(b"\r\n\r\nhello")
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"])
 def test_methods_and_bodies_arrive(preview: Preview, method: str) -> None:
     """With a length, or in chunks, whatever the method; no XSRF token of Jupyter's is needed."""
@@ -492,10 +503,9 @@ def test_redirects_stay_in_the_preview(preview: Preview) -> None:
     )
     _, own, _ = parts(preview.raw(answer))
     _, shared, _ = parts(preview.shared(f"/raw?{answer.hex()}"))
-    here = f"http://127.0.0.1:{preview.server.port}{preview.path}"
-    assert own["location"] == [f"{preview.origin}/lab"]
+    assert own["location"] == ["/lab"]
     assert own["refresh"] == ["5; url=/there"]
-    assert shared["location"] == [f"{here}/lab"]
+    assert shared["location"] == [f"{preview.path}/lab"]
     assert shared["content-location"] == [f"{preview.path}/here"]
     assert shared["refresh"] == [f"5; url={preview.path}/there"]
 
@@ -527,6 +537,48 @@ def test_no_page_of_jupyters_runs_what_a_preview_says(preview: Preview) -> None:
         preview.shared("/echo", "Sec-Fetch-Site: same-origin", "Sec-Fetch-Dest: script")
     )
     assert status == 403
+
+
+# --- settings of a server ---------------------------------------------------------------------
+
+
+def test_a_domain_and_a_port_may_be_set(preview: Preview) -> None:
+    """Hosts below the domain lead to previews; the port serves nothing else."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    options = ("--SandboxPreview.host=*.preview.example:8443", f"--SandboxPreview.port={port}")
+    with JupyterServer(preview.server.home, *options) as server:
+        other = Preview(server, preview.sandbox, preview.manager)
+        other.path = f"/sandbox/preview/{LABEL}"
+        host = f"{LABEL}.preview.example:8443"
+        assert said(other.ask("/echo", host=host))["target"] == "/echo"
+        assert parts(other.ask("/echo"))[0] == 403  # as every name that is not Jupyter's
+        _, headers, _ = parts(other.shared("/x?y", "Sec-Fetch-Mode: navigate"))
+        assert headers["location"] == [f"http://{host}/x?y"]
+        server_port, server.port = server.port, port
+        assert said(other.ask("/echo", host=host))["target"] == "/echo"
+        for path in ("/", "/api/status", f"{other.path}/echo", "/login"):
+            status, _, _ = parts(other.ask(path, host=f"localhost:{port}"))
+            assert status == 404
+        server.port = server_port
+
+
+def test_frames_of_a_locked_server_stay_below_its_path(preview: Preview) -> None:
+    """Its pages show frames of their own server only; windows lead on as elsewhere."""
+    with JupyterServer(preview.server.home, "--JupyterSandbox.locked=True") as server:
+        other = Preview(server, preview.sandbox, preview.manager)
+        other.path = f"/sandbox/preview/{LABEL}"
+        framed = ("Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: iframe")
+        _, headers, _ = parts(other.shared("/x", *framed))
+        (address,) = headers["location"]
+        assert address.startswith(f"{other.path}.")
+        host = f"127.0.0.1:{server.port}"
+        status, headers, _ = parts(other.ask(address, *framed, host=host))
+        assert status == 200
+        assert headers["content-security-policy"][-1].startswith("sandbox ")
+        window = ("Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
+        _, headers, _ = parts(other.shared("/x", *window))
+        assert headers["location"] == [f"{other.origin}/x"]
 
 
 # --- who is let in --------------------------------------------------------------------------------
@@ -625,6 +677,26 @@ def test_a_preview_of_an_earlier_start_wakes_nothing(preview: Preview) -> None:
     assert (status, json.loads(body)["code"]) == (410, "STALE_PREVIEW_URL")
     assert b"text/html" in page
     assert b"This preview has ended" in page
+
+
+def test_a_socket_ends_with_its_sandbox(preview: Preview) -> None:
+    """It breaks, and nothing of the server is held up by it."""
+    sandbox = sync.get_sandbox("ending", manager=preview.manager)
+    sandbox.write_file("/workspace/program.py", PROGRAM)
+    process = sandbox.start_process(["python", "program.py", str(PORT)])
+    process.wait_for_port(PORT, timeout=30)
+    sandbox.expose_port(PORT, token=TOKEN)
+    host = preview.host.replace(LABEL, f"{PORT}-ending-{TOKEN}")
+    with preview.connect() as connection:
+        connection.sendall(
+            f"GET /ws HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\n"
+            "Connection: Upgrade\r\n\r\n".encode()
+        )
+        assert connection.recv(100).startswith(b"HTTP/1.1 101 ")
+        sandbox.stop()
+        with contextlib.suppress(ConnectionResetError):
+            rest_of(connection)
+    assert parts(preview.ask("/", host=host))[0] == 410
 
 
 def test_the_log_does_not_have_the_token(preview: Preview) -> None:

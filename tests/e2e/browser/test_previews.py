@@ -127,6 +127,11 @@ ATTACK = """async base => {
   await attempt("stolen", post("/sandbox/api/sandboxes"));
   await attempt("socket", socket("/sandbox/api/sandboxes/stolen/terminal?cwd=../.."));
   await attempt("cookies", async () => document.cookie);
+  await attempt("set", async () => {
+    for (const domain of ["", "; domain=localhost", "; domain=127.0.0.1"]) {
+      document.cookie = `_xsrf=planted${domain}; path=/`;
+    }
+  });
   await attempt("frame", () => new Promise(done => {
     const frame = document.createElement("iframe");
     frame.src = base + "/api/status";
@@ -164,6 +169,8 @@ def test_a_page_of_a_preview_cannot_act_for_the_user(previews: Previews, name: s
         assert seen[what].startswith("refused"), seen
     assert seen["cookies"] in ("", "refused: SecurityError")
     assert seen["frame"] == "null"
+    cookies = previews.context.cookies([previews.server.base, base])
+    assert not [each for each in cookies if each["value"] == "planted"]
     previews.page.wait_for_timeout(1000)  # what is looked for is that nothing happens
     after = previews.server.get("/api/terminals"), previews.server.get("/api/kernels")
     assert before == after
@@ -228,7 +235,7 @@ pn.Column(button, pn.bind(lambda number: f"pressed {number} times", count)).serv
 def test_a_panel_app_answers_to_its_page(previews: Previews) -> None:
     """Its scripts load and its WebSocket carries a click there and the change back."""
     apps = Path(sys.prefix) / "preview-apps"
-    assert (apps / "panel").is_dir(), "make .venv/.preview-apps installs it"
+    assert (apps / "panel").is_dir(), "make .venv/.dev installs it"
     sandbox = previews.sandbox("panel")
     sandbox.write_file("/workspace/counter.py", PANEL)
     server = sandbox.start_process(
