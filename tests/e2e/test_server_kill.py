@@ -145,3 +145,20 @@ def _incarnation(manager: Manager, sandbox_id: str) -> str:
     assert running is not None
     incarnation: str = call_once(running.endpoint, "runtime.health", Empty(), timeout=5).incarnation
     return incarnation
+
+
+@pytest.mark.parametrize(
+    ("app", "options"),
+    [("jupyterlab", ()), ("jupyter_server", ("--JupyterSandbox.locked=True",))],
+)
+def test_every_server_may_have_a_pool(
+    home: JupyterHome, manager: Manager, app: str, options: tuple[str, ...]
+) -> None:
+    """JupyterLab by its command line, and a locked server, whose kernels come out of it too."""
+    with JupyterServer(home, *POOL, *options, app=app) as server:
+        wait_until(lambda: server.log.count(" waits, for ") == 1, "no pool")
+        [unit] = manager.waiting()
+        with notebook(server, "work.ipynb") as kernel:
+            assert kernel.value("1 + 1") == 2
+        [sandbox] = manager.list()
+        assert sandbox.lifetime == unit.lifetime
