@@ -29,7 +29,7 @@ COMMA := ,
 # Tests that run make themselves are not part of this run's jobs.
 PYTEST := env -u MAKEFLAGS -u MFLAGS $(BIN)/python -m pytest
 
-.PHONY: help run test js-test lint format types docs capabilities bench js bundle constraints clean have-node
+.PHONY: help run test js-test lint format types docs capabilities openapi bench js bundle constraints clean have-node
 .DEFAULT_GOAL := help
 
 help:
@@ -95,6 +95,10 @@ docs: $(VENV)/.dev
 # The page of what works on which engine over which transport; needs bubblewrap and a Docker daemon.
 capabilities: $(VENV)/.dev
 	WRITE_CAPABILITIES=1 $(BIN)/python -m pytest tests/contract/test_matrix.py $(PYTEST_ARGS)
+
+# The description of the REST routes that stands in docs; a test compares it.
+openapi: $(VENV)/.dev
+	WRITE_OPENAPI=1 $(BIN)/python -m pytest tests/jupyter_ext/test_openapi.py -k docs $(PYTEST_ARGS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python tests/benchmarks/kernel.py
