@@ -557,9 +557,10 @@ class ValidationFailedError(OperationError):
     code = "VALIDATION_FAILED"
     http_status = 400
 
-    def __init__(self, parameter: str, problem: str) -> None:
+    def __init__(self, parameter: str, problem: str, *, hint: str = "") -> None:
         super().__init__(
             f"Parameter {parameter!r} {problem}.",
+            hint=hint,
             context={"parameter": parameter, "problem": problem},
         )
 
@@ -570,10 +571,10 @@ class InvalidCommandError(OperationError):
     code = "INVALID_COMMAND"
     http_status = 400
 
-    def __init__(self, problem: str) -> None:
+    def __init__(self, problem: str, *, hint: str = "") -> None:
         super().__init__(
             f"The command cannot be run: {problem}.",
-            hint='Pass a list of strings, such as ["python", "script.py"].',
+            hint=hint or 'Pass a list of strings, such as ["python", "script.py"].',
             context={"problem": problem},
         )
 
@@ -614,7 +615,11 @@ class CommandNotFoundError(OperationError):
     def __init__(self, program: str, detail: str = "") -> None:
         super().__init__(
             f"No program {program!r} in the sandbox{': ' + detail if detail else ''}.",
-            hint="Check the spelling, or install it in the sandbox.",
+            hint=(
+                f"A word of a list is not split: pass {program.split()!r}, or a text for the shell."
+                if " " in program.strip() and "/" not in program.split(maxsplit=1)[0]
+                else "Check the spelling, or install it in the sandbox."
+            ),
             context={"program": program},
         )
 

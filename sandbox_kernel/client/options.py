@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
-from sandbox_kernel.engines.base import FolderMode, Limits
+from sandbox_kernel.arguments import as_configuration, environment, flag, path_text, text
+from sandbox_kernel.engines.base import FolderMode, Limits, check_limits
 from sandbox_kernel.errors import SandboxConfigurationError
 from sandbox_kernel.wall.modes import Mode
 
@@ -33,6 +34,16 @@ class SandboxOptions(TypedDict, total=False):
     output_policy: Mode | str
 
 
+_FLAGS = frozenset(
+    {
+        "network",
+        "folder_required",
+        "keep_packages",
+        "accept_weaker_limits",
+        "allow_ptrace",
+        "keep_alive",
+    }
+)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])", re.ASCII)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -69,6 +80,8 @@ def spec_changes(options: Mapping[str, Any]) -> dict[str, Any]:
     ------
     SandboxConfigurationError
         An option is unknown or has a value that cannot be used.
+    InvalidProcessEnvironmentError
+        A name or value of `env` is no text.
     """
     changes = dict(options)
     for name in changes:
@@ -77,6 +90,17 @@ def spec_changes(options: Mapping[str, Any]) -> dict[str, Any]:
                 f"There is no option {name!r}.",
                 hint=f"There are: {', '.join(SandboxOptions.__annotations__)}.",
             )
+    with as_configuration():
+        for name in _FLAGS & changes.keys():
+            flag(name, changes[name])
+        if changes.get("engine") is not None:
+            text("engine", changes["engine"])
+        if "env" in changes:
+            changes["env"] = environment(changes["env"], may_unset=False)
+        if changes.get("notebook_folder") is not None:
+            changes["notebook_folder"] = path_text("notebook_folder", changes["notebook_folder"])
+    if "limits" in changes:
+        check_limits(changes["limits"])
     if "sleep_after" in changes:
         changes["sleep_after"] = parse_duration(changes["sleep_after"])
     if changes.get("notebook_folder") is not None:
@@ -99,6 +123,4 @@ def spec_changes(options: Mapping[str, Any]) -> dict[str, Any]:
                 f"output_policy = {changes['output_policy']!r} is unknown.",
                 hint=f"There are: {', '.join(mode.value for mode in Mode)}.",
             ) from error
-    if "env" in changes:
-        changes["env"] = {str(name): str(value) for name, value in changes["env"].items()}
     return changes

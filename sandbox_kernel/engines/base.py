@@ -13,6 +13,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from sandbox_kernel.arguments import (
+    as_configuration,
+    check_flags,
+    count,
+    environment,
+    number,
+)
+from sandbox_kernel.errors import SandboxConfigurationError
 from sandbox_kernel.wall.modes import Mode
 
 __all__ = [
@@ -27,6 +35,7 @@ __all__ = [
     "Reached",
     "SandboxSpec",
     "StateLayout",
+    "check_limits",
 ]
 
 
@@ -78,6 +87,37 @@ class Limits:
     cpus: float | None = None
     processes: int | None = USUAL_PROCESSES
     file_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number.
+
+        Raises
+        ------
+        SandboxConfigurationError
+            A limit is of another kind.
+        """
+        with as_configuration():
+            for name in ("memory_bytes", "processes", "file_bytes"):
+                if (value := getattr(self, name)) is not None:
+                    count(name, value)
+            if self.cpus is not None:
+                number("cpus", self.cpus, of="cores")
+
+
+def check_limits(value: object) -> None:
+    """Make sure that limits are given as `Limits`.
+
+    Raises
+    ------
+    SandboxConfigurationError
+        They are not.
+    """
+    if not isinstance(value, Limits):
+        raise SandboxConfigurationError(
+            f"The option limits must be Limits, not {value!r}.",
+            hint="Pass sandbox_kernel.Limits(memory_bytes=512 << 20), or what you need of it.",
+            context={"setting": "limits"},
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +173,19 @@ class SandboxSpec:
     sleep_after: float | None = 600.0
     keep_alive: bool = False
     output_policy: Mode = Mode.DEFAULT
+
+    def __post_init__(self) -> None:
+        """Refuse what is of another kind than declared: text is true, and would open what is shut.
+
+        Raises
+        ------
+        SandboxConfigurationError
+            A field holds such a value.
+        """
+        check_flags(self)
+        with as_configuration():
+            environment(self.env, may_unset=False)
+        check_limits(self.limits)
 
 
 @dataclass(frozen=True)

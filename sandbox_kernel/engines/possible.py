@@ -33,6 +33,8 @@ def check_possible(spec: SandboxSpec) -> None:
     for name, value in spec.env.items():
         if not name or "=" in name:
             raise InvalidProcessEnvironmentError(name, "is no name: it is empty or holds '='")
+        if any(each.isspace() for each in name):
+            raise InvalidProcessEnvironmentError(name, "is no name: it holds white space")
         if "\0" in name or "\0" in value:
             raise InvalidProcessEnvironmentError(name, "holds a NUL")
     for name, (least, unit) in _LEAST.items():

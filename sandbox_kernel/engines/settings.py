@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sandbox_kernel.arguments import check_flags
+
 __all__ = ["BubblewrapSettings", "DockerSettings"]
 
 
@@ -75,3 +77,13 @@ class DockerSettings:
     tmp_bytes: int = 1 << 30
     extra_paths: tuple[str, ...] = ()
     private_folders: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what is no bool where one is declared.
+
+        Raises
+        ------
+        SandboxConfigurationError
+            `read_only` holds another value.
+        """
+        check_flags(self)

@@ -42,8 +42,10 @@ def check_sandbox_id(sandbox_id: str, *, normalize_id: bool = False) -> SandboxI
     ------
     InvalidSandboxIdError
         With code ``INVALID_SANDBOX_ID_LENGTH``, ``INVALID_SANDBOX_ID_HYPHENS``,
-        ``RESERVED_SANDBOX_ID``, or ``INVALID_SANDBOX_ID`` for other characters.
+        ``RESERVED_SANDBOX_ID``, or ``INVALID_SANDBOX_ID`` for other characters and what is no text.
     """
+    if not isinstance(sandbox_id, str):
+        raise InvalidSandboxIdError(str(sandbox_id), "it is no text")
     label = sandbox_id.lower() if normalize_id else sandbox_id
     if not 1 <= len(label) <= _LONGEST:
         raise InvalidSandboxIdError(

@@ -95,7 +95,11 @@ _INTO_PORT = "INSERT OR REPLACE INTO port VALUES (?, ?, ?, ?, ?, ?, ?)"
 _BUSY_TIMEOUT = 10.0
 _RESERVE_BYTES = 256 << 10
 _FAILURES_KEPT = 86400.0
-_DAMAGE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_DAMAGE = (
+    *(ValueError, TypeError, KeyError, AttributeError, RecursionError),
+    # A value that is refused today, such as text where a bool belongs: the safe default holds.
+    SandboxError,
+)
 """What reading a value raises that is not as we wrote it."""
 
 

@@ -26,6 +26,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from sandbox_kernel.arguments import check_flags
 from sandbox_kernel.engines.base import USUAL_PROCESSES, FolderMode, Limits, SandboxSpec
 from sandbox_kernel.engines.settings import BubblewrapSettings, DockerSettings
 from sandbox_kernel.errors import SandboxConfigurationError, SandboxError
@@ -104,6 +105,16 @@ class Settings:
     outputs: OutputLimits = field(default_factory=OutputLimits)
     data_dir: Path = field(default_factory=lambda: data_folder() / "sandbox")
     """Where registry and sandboxes are kept; follows ``JUPYTER_DATA_DIR``, is no trait."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no bool where one is declared, as the files of settings do.
+
+        Raises
+        ------
+        SandboxConfigurationError
+            A setting holds another value.
+        """
+        check_flags(self)
 
     def spec(self, **changes: Any) -> SandboxSpec:  # values of SandboxSpec's fields
         """Return the specification of a new sandbox under these settings.
