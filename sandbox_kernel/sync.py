@@ -13,22 +13,25 @@ hi
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import (
     AsyncGenerator,
     Callable,
     Coroutine,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from sandbox_kernel.client import sandbox as _sandbox
 from sandbox_kernel.client.commands import CommandInput
-from sandbox_kernel.client.loop_thread import LoopThread
+from sandbox_kernel.client.loop_thread import Caller, LoopThread
 from sandbox_kernel.client.options import SandboxOptions
 from sandbox_kernel.client.process import (
     ExecResult,
@@ -350,8 +353,8 @@ class Terminal:
 class _InLoop:
     """What files and ports need of the loop's thread."""
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return _thread.run(work)
+    def _wait(self, work: Coroutine[Any, Any, T], caller: Caller | None = None) -> T:
+        return _thread.run(work, caller)
 
     def _each(self, events: AsyncGenerator[T, None]) -> Iterator[T]:
         return _iterate(events)
@@ -367,38 +370,41 @@ class _BlockingCommands(ABC):
 
     def exec(
         self,
-        command: str | Sequence[str],
+        command: str | Sequence[str | os.PathLike[str]],
         *,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str | None] | None = None,
         timeout: float | None = None,
-        stdin: CommandInput | None = None,
+        stdin: CommandInput | Iterable[bytes] | None = None,
         merge_stderr: bool = False,
         max_output: int = _MAX_OUTPUT,
         on_output: Callable[[str, bytes], object] | None = None,
     ) -> ExecResult:
         """Run a command to its end; see `sandbox_kernel.Sandbox.exec`.
 
-        `on_output` is called in another thread.
+        `on_output` is called here, in the thread that waits, and may itself make blocking calls.
+        `stdin` may be any iterable of bytes, which is iterated over here, too.
         """
+        caller = Caller()
         return _thread.run(
             self._runs.exec(
                 command,
                 cwd=cwd,
                 env=env,
                 timeout=timeout,
-                stdin=stdin,
+                stdin=caller.source(stdin),
                 merge_stderr=merge_stderr,
                 max_output=max_output,
-                on_output=on_output,
-            )
+                on_output=caller.here(on_output),
+            ),
+            caller,
         )
 
     def exec_stream(
         self,
-        command: str | Sequence[str],
+        command: str | Sequence[str | os.PathLike[str]],
         *,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str | None] | None = None,
         timeout: float | None = None,
         stdin: bytes | str | None = None,
@@ -416,9 +422,9 @@ class _BlockingCommands(ABC):
 
     def start_process(
         self,
-        command: str | Sequence[str],
+        command: str | Sequence[str | os.PathLike[str]],
         *,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str | None] | None = None,
         timeout: float | None = None,
         stdin: bool = False,
@@ -495,9 +501,9 @@ class Session(_InLoop, _BlockingCommands, BlockingFiles):
 
     def create_terminal(
         self,
-        argv: Sequence[str] | None = None,
+        argv: Sequence[str | os.PathLike[str]] | None = None,
         *,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str | None] | None = None,
         cols: int = 80,
         rows: int = 24,
@@ -604,7 +610,7 @@ class Sandbox(_InLoop, _BlockingCommands, BlockingFiles, BlockingPorts):
         self,
         session_id: str | None = None,
         *,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str | None] | None = None,
         command_timeout: float | None = None,
     ) -> Session:
@@ -636,9 +642,9 @@ class Sandbox(_InLoop, _BlockingCommands, BlockingFiles, BlockingPorts):
 
     def create_terminal(
         self,
-        argv: Sequence[str] | None = None,
+        argv: Sequence[str | os.PathLike[str]] | None = None,
         *,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str | None] | None = None,
         cols: int = 80,
         rows: int = 24,
@@ -689,15 +695,31 @@ class Sandbox(_InLoop, _BlockingCommands, BlockingFiles, BlockingPorts):
 
 def _iterate(events: AsyncGenerator[T, None]) -> Iterator[T]:
     """Iterate over events as they come; leaving early ends the reading."""
+    reading = _Reading(events)
     try:
-        while (event := _thread.run(_next(events.__anext__))) is not None:
+        while (event := _thread.run(reading.take())) is not None:
             yield event
     finally:
-        _thread.run(events.aclose())
+        _thread.finish(reading.aclose())
 
 
-async def _next(take: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
-    try:
-        return await take()
-    except StopAsyncIteration:
-        return None
+class _Reading(Generic[T]):
+    """One reader of events, who may be interrupted while an event is awaited."""
+
+    def __init__(self, events: AsyncGenerator[T, None]) -> None:
+        self._events = events
+        self._taking: asyncio.Task[Any] | None = None
+
+    async def take(self) -> T | None:
+        self._taking = asyncio.current_task()
+        try:
+            return await anext(self._events, None)
+        finally:
+            self._taking = None
+
+    async def aclose(self) -> None:
+        # Who was interrupted is told so by now, and may still be on the way out of the events.
+        if self._taking is not None:
+            self._taking.cancel()
+            await asyncio.wait([self._taking])
+        await self._events.aclose()

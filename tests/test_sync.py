@@ -5,6 +5,7 @@ import inspect
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -14,7 +15,7 @@ from sandbox_kernel.client import process as async_process
 from sandbox_kernel.client import sandbox as async_sandbox
 from sandbox_kernel.client import session as async_session
 from sandbox_kernel.client import terminal as async_terminal
-from sandbox_kernel.errors import CommandNotFoundError
+from sandbox_kernel.errors import CommandNotFoundError, OperationError
 from tests.support.managed import plain_manager
 
 # What has another name, since the language calls it so where nothing is awaited.
@@ -179,3 +180,106 @@ def test_a_program_that_closes_nothing_ends_quietly(tmp_path):
         )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "hi\n\n", "")
+
+
+def test_a_callback_may_make_blocking_calls(sandbox, tmp_path):
+    """It is called by the thread that waits, so it may wait for the same and other sandboxes."""
+    seen = []
+
+    def told(stream, data):
+        seen.append((stream, data, threading.current_thread()))
+        seen.append(sandbox.exec(["echo", "inner"], timeout=10).stdout)
+        sandbox.write_file("f", iter([b"a", b"b"]), on_progress=seen.append)
+
+    with plain_manager(tmp_path / "second") as manager:
+        other = sync.get_sandbox("other", manager=manager)
+        result = sandbox.exec(
+            ["echo", "1"],
+            on_output=lambda *what: (told(*what), seen.append(other.exec(["true"]).exit_code)),
+            timeout=20,
+        )
+        other.close()
+
+    assert result.stdout == b"1\n"
+    assert seen == [("stdout", b"1\n", threading.current_thread()), b"inner\n", 2, 0]
+    assert sandbox.read_file("f") == b"ab"
+
+
+def test_what_a_callback_raises_ends_the_call(sandbox):
+    """As if the blocking call had raised it; the command ends."""
+
+    def told(_stream, _data):
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        sandbox.exec(["sh", "-c", "echo a; sleep 60"], on_output=told)
+    assert sandbox.exec(["echo", "on"]).stdout == b"on\n"
+
+
+def test_input_and_content_may_be_any_iterable(sandbox):
+    """Blocking code has lists and generators; these may make blocking calls as well."""
+
+    def pieces():
+        yield b"a"
+        yield sandbox.exec(["printf", "b"]).stdout
+
+    assert sandbox.exec(["cat"], stdin=pieces()).stdout == b"ab"
+    assert sandbox.exec(["cat"], stdin=[b"x" * 10, b"y"]).stdout == b"x" * 10 + b"y"
+    assert sandbox.write_file("g", pieces()).size == 2
+
+    def broken():
+        yield b"a"
+        raise LookupError("gone")
+
+    with pytest.raises(LookupError, match="gone"):
+        sandbox.exec(["cat"], stdin=broken())
+
+
+def test_the_thread_of_the_loop_refuses_to_wait_for_itself(sandbox):
+    """What would hang for ever is an error at once, which says what to do."""
+
+    async def pieces():
+        yield sandbox.exec(["true"]).stdout
+
+    with pytest.raises(OperationError, match="asynchronous names"):
+        sandbox.exec(["cat"], stdin=pieces())
+    assert sandbox.exec(["echo", "on"]).stdout == b"on\n"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "sandbox.exec(['sleep', '60'])",
+        "sandbox.exec(['sh', '-c', 'echo a; sleep 60'], on_output=print)",
+        "sandbox.exec(['echo', 'a'], on_output=lambda *_: sandbox.exec(['sleep', '60']))",
+        "list(sandbox.exec_stream(['sh', '-c', 'echo a; sleep 60']))",
+        "sandbox.exec(['cat'], stdin=(time.sleep(60) for _ in 'a'))",
+    ],
+)
+def test_one_interrupt_ends_a_program(tmp_path, call):
+    """Ctrl-C ends the waiting, whatever waits, and the block closes its handle."""
+    with plain_manager(tmp_path / "sandbox") as manager:
+        manager.ensure("demo")
+        code = (
+            "import signal, sys, threading, time\n"
+            "from pathlib import Path\n"
+            "from sandbox_kernel import sync\n"
+            "from sandbox_kernel.manager.manager import Manager\n"
+            "from tests.support.managed import plain_settings\n"
+            "manager = Manager(plain_settings(Path(sys.argv[1])))\n"
+            "signal.signal(signal.SIGALRM, signal.default_int_handler)\n"
+            "with sync.get_sandbox('demo', manager=manager) as sandbox:\n"
+            "    sandbox.exec(['true'])\n"
+            "    signal.setitimer(signal.ITIMER_REAL, 1)\n"
+            f"    {call}\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / "sandbox")],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    assert done.stderr.splitlines()[-1] == "KeyboardInterrupt", done.stderr
+    assert "RuntimeError" not in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -24,9 +25,9 @@ class CommandOperations(ABC):
 
     async def exec(
         self,
-        command: str | Sequence[str],
+        command: str | Sequence[str | os.PathLike[str]],
         *,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str | None] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  travels to the runtime
         stdin: CommandInput | None = None,
@@ -47,10 +48,11 @@ class CommandOperations(ABC):
         Parameters
         ----------
         command : str or sequence of str
-            A text for the shell, or program and arguments.
-        cwd : str, optional
+            A text for the shell, or program and arguments, of which each is one element: a list is
+            not split at blanks.  Words may be `pathlib` paths.
+        cwd : str or path, optional
             Folder for this command; by default the session's, or of a list of words the notebook's
-            folder or ``/workspace``.
+            folder or ``/workspace``.  There a relative one begins.
         env : mapping, optional
             Laid over the environment for this command; None unsets a name.
         timeout : float, optional
@@ -65,7 +67,8 @@ class CommandOperations(ABC):
             Bytes to collect; what comes after is read and dropped, and `ExecResult.truncated` says
             so.
         on_output : callable, optional
-            Called with ``"stdout"`` or ``"stderr"`` and bytes as they come.
+            Called with ``"stdout"`` or ``"stderr"`` and bytes as they come; a coroutine function
+            is awaited.  Output waits for it, and what it raises ends the command.
 
         Raises
         ------
@@ -79,8 +82,12 @@ class CommandOperations(ABC):
             The text ended the shell (``exit``), or it has ended since; the next one gets a new one.
         SessionBusyError
             The text was not started: too many wait, or its time limit passed before its turn.
+        ProcessAbortedError
+            The sandbox was stopped, or went to sleep, while the command ran.
         OperationInterruptedError
-            The sandbox ended, or the connection broke, while the command ran.
+            The sandbox was killed, or the connection broke, while the command ran.
+        ValidationFailedError
+            A parameter is of the wrong kind.
         """
         return await self._commands.run(
             command,
@@ -95,9 +102,9 @@ class CommandOperations(ABC):
 
     def exec_stream(
         self,
-        command: str | Sequence[str],
+        command: str | Sequence[str | os.PathLike[str]],
         *,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str | None] | None = None,
         timeout: float | None = None,
         stdin: bytes | str | None = None,
@@ -129,9 +136,9 @@ class CommandOperations(ABC):
 
     async def start_process(
         self,
-        command: str | Sequence[str],
+        command: str | Sequence[str | os.PathLike[str]],
         *,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str | None] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  travels to the runtime
         stdin: bool = False,
@@ -152,12 +159,15 @@ class CommandOperations(ABC):
         stdin : bool
             Whether `Process.write_stdin` will be used; else it reads end of file at once.
         process_id : str, optional
-            A name to find it by; by default one is made.
+            A name to find it by; by default one is made.  A process that has ended gives its name
+            to the next one that asks for it, and is forgotten.
 
         Raises
         ------
         CommandNotFoundError, CommandPermissionDeniedError, InvalidCommandError
             The command cannot be run.
+        ValidationFailedError
+            A running process has this name, or a parameter is of the wrong kind.
         """
         return await self._commands.start(
             command,

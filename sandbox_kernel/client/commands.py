@@ -20,6 +20,8 @@ from collections.abc import (
 )
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from sandbox_kernel.arguments import count, environment, flag, path_text, words
+from sandbox_kernel.client.callbacks import tell
 from sandbox_kernel.client.process import (
     ExecResult,
     Process,
@@ -35,6 +37,7 @@ from sandbox_kernel.errors import (
     SandboxError,
     SessionTerminatedError,
     StdinClosedError,
+    ValidationFailedError,
 )
 from sandbox_kernel.wire.operations import (
     ExecRequest,
@@ -53,11 +56,13 @@ __all__ = ["MAX_OUTPUT", "CommandInput", "Commands", "Place"]
 
 T = TypeVar("T")
 
-CommandInput = bytes | str | AsyncIterable[bytes]
+CommandInput = bytes | bytearray | memoryview | str | AsyncIterable[bytes]
 """What a command can read: bytes, text (as UTF-8), or bytes that come one after the other."""
 
 MAX_OUTPUT = 256 << 20
 """Bytes that are collected unless asked for more."""
+
+_TEXT_OR_WORDS = 'Pass a text for the shell, such as "make test", or a list of words.'
 
 _AT_ONCE = 8 << 20
 """Input up to this size travels with the command; more of it follows in pieces."""
@@ -105,19 +110,21 @@ class Commands:
         self._is_whole = is_whole
         self._fallback_timeout = fallback_timeout
 
-    def _what(self, command: str | Sequence[str]) -> dict[str, Any]:
+    def _what(self, command: str | Sequence[str | os.PathLike[str]]) -> dict[str, Any]:
         """Return the fields of a request that name the command."""
         if isinstance(command, str):
             if not command:
-                raise InvalidCommandError("the text is empty")
+                raise InvalidCommandError("the text is empty", hint=_TEXT_OR_WORDS)
             return {"command": command, "session": self._session}
-        if isinstance(command, bytes | bytearray):  # type: ignore[unreachable]  # people do it
-            raise InvalidCommandError("it is bytes")
-        return {"argv": list(command), "session": self._session if self._is_whole else None}
+        if isinstance(command, os.PathLike):
+            raise InvalidCommandError(
+                "it is a path", hint=f'Pass ["{os.fspath(command)}"], with its arguments.'
+            )
+        return {"argv": words(command), "session": self._session if self._is_whole else None}
 
     def _request(
         self,
-        command: str | Sequence[str],
+        command: str | Sequence[str | os.PathLike[str]],
         *,
         env: Mapping[str, str | None] | None,
         timeout: float | None,
@@ -125,7 +132,7 @@ class Commands:
     ) -> ExecRequest:
         return ExecRequest(
             **self._what(command),
-            env=dict(env or {}),
+            env=environment(env, may_unset=True),
             timeout=limit_to_send(timeout),
             fallback_timeout=self._fallback_timeout,
             **more,
@@ -133,9 +140,9 @@ class Commands:
 
     async def run(
         self,
-        command: str | Sequence[str],
+        command: str | Sequence[str | os.PathLike[str]],
         *,
-        cwd: str | None,
+        cwd: str | os.PathLike[str] | None,
         env: Mapping[str, str | None] | None,
         timeout: float | None,  # noqa: ASYNC109  travels to the runtime
         stdin: CommandInput | None,
@@ -144,13 +151,13 @@ class Commands:
         on_output: Callable[[str, bytes], object] | None,
     ) -> ExecResult:
         """Run a command to its end; see `Sandbox.exec`."""
-        collected = _Collected(command, self._session, max_output, on_output)
-        if isinstance(stdin, str):
-            stdin = stdin.encode()
+        room = count("max_output", max_output, of="bytes")
+        if not isinstance(stdin, AsyncIterable):
+            stdin = _whole_input(stdin, "bytes, text or an asynchronous iterable of bytes")
         is_short = stdin is None or (isinstance(stdin, bytes) and len(stdin) <= _AT_ONCE)
         request = self._request(
             command,
-            cwd=cwd,
+            cwd=_folder(cwd),
             env=env,
             timeout=timeout,
             merge_stderr=merge_stderr,
@@ -158,6 +165,8 @@ class Commands:
             stdin_open=not is_short,
             process_id=None if is_short else f"c-{os.urandom(8).hex()}",
         )
+        shown = request.command if isinstance(command, str) else request.argv
+        collected = _Collected(shown or "", self._session, room, on_output)
         try:
             end = await self._place._taken(  # noqa: SLF001  as `Place` says
                 lambda transport: _executed(
@@ -171,9 +180,9 @@ class Commands:
 
     async def events(
         self,
-        command: str | Sequence[str],
+        command: str | Sequence[str | os.PathLike[str]],
         *,
-        cwd: str | None,
+        cwd: str | os.PathLike[str] | None,
         env: Mapping[str, str | None] | None,
         timeout: float | None,  # noqa: ASYNC109  travels to the runtime
         stdin: bytes | str | None,
@@ -182,11 +191,11 @@ class Commands:
         """Run a command and yield what it writes as it comes; see `Sandbox.exec_stream`."""
         request = self._request(
             command,
-            cwd=cwd,
+            cwd=_folder(cwd),
             env=env,
             timeout=timeout,
             merge_stderr=merge_stderr,
-            stdin=stdin.encode() if isinstance(stdin, str) else stdin,
+            stdin=_whole_input(stdin, "bytes or text"),
         )
         queue: asyncio.Queue[ProcessOutput | ProcessExit | BaseException] = asyncio.Queue(1)
         running = asyncio.create_task(self._pour(request, queue))
@@ -226,9 +235,9 @@ class Commands:
 
     async def start(
         self,
-        command: str | Sequence[str],
+        command: str | Sequence[str | os.PathLike[str]],
         *,
-        cwd: str | None,
+        cwd: str | os.PathLike[str] | None,
         env: Mapping[str, str | None] | None,
         timeout: float | None,  # noqa: ASYNC109  travels to the runtime
         stdin: bool,
@@ -238,10 +247,10 @@ class Commands:
         """Start a command that goes on by itself; see `Sandbox.start_process`."""
         request = StartProcessRequest(
             **self._what(command),
-            cwd=cwd,
-            env=dict(env or {}),
+            cwd=_folder(cwd),
+            env=environment(env, may_unset=True),
             timeout=limit_to_send(timeout),
-            stdin=stdin,
+            stdin=flag("stdin", stdin),
             merge_stderr=merge_stderr,
             process_id=process_id,
         )
@@ -249,6 +258,31 @@ class Commands:
             lambda transport: transport.call("process.start", request)
         )
         return self._place._process(cast("ProcessInfo", started))  # noqa: SLF001
+
+
+def _folder(cwd: str | os.PathLike[str] | None) -> str | None:
+    return None if cwd is None else path_text("cwd", cwd)
+
+
+def _whole_input(stdin: object, expected: str) -> bytes | None:
+    """Return the whole input of a command as bytes."""
+    if stdin is None or isinstance(stdin, bytes):
+        return stdin
+    if isinstance(stdin, str):
+        return stdin.encode()
+    if isinstance(stdin, bytearray | memoryview):
+        return bytes(stdin)
+    raise ValidationFailedError(
+        "stdin",
+        f"must be {expected}, not {type(stdin).__name__}",
+        hint="sandbox_kernel.sync takes every iterable of bytes in exec().",
+    )
+
+
+def _piece(data: object) -> bytes:
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise ValidationFailedError("stdin", f"gave {type(data).__name__}, where bytes belong")
 
 
 class _Collected:
@@ -269,9 +303,9 @@ class _Collected:
         self._written = {"stdout": io.BytesIO(), "stderr": io.BytesIO()}
         self._truncated = False
 
-    def add(self, stream: str, data: bytes) -> None:
+    async def add(self, stream: str, data: bytes) -> None:
         if self._on_output is not None:
-            self._on_output(stream, data)
+            await tell(self._on_output, stream, data)
         if len(data) > self._room:
             data, self._truncated = data[: self._room], True
         self._room -= len(data)
@@ -330,7 +364,7 @@ async def _executed(
                 feeding = asyncio.create_task(_feed(transport, request, stdin, broken))
             async for event in events:
                 assert isinstance(event, OutputEvent)  # noqa: S101  as the table declares
-                collected.add(event.stream, event.data)
+                await collected.add(event.stream, event.data)
             end = events.end
     finally:
         if feeding is not None:
@@ -367,10 +401,10 @@ async def _feed(
         if isinstance(stdin, bytes):
             await write(stdin, close=True)
             return
-        assert not isinstance(stdin, str)  # noqa: S101  the caller has encoded it
+        assert isinstance(stdin, AsyncIterable)  # noqa: S101  the caller has encoded the others
         try:
             async for data in stdin:
-                await write(data)
+                await write(_piece(data))
             await write(b"", close=True)
         except (StdinClosedError, ProcessNotFoundError, asyncio.CancelledError):
             raise

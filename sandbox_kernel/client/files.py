@@ -28,12 +28,15 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Self, TypeVar, cast, overload
 
+from sandbox_kernel.arguments import count, file_mode, path_text, patterns
+from sandbox_kernel.client.callbacks import tell
 from sandbox_kernel.client.threads import in_thread
 from sandbox_kernel.errors import (
     ContainerUnavailableError,
     FileTooLargeError,
     OperationInterruptedError,
     SandboxError,
+    ValidationFailedError,
 )
 from sandbox_kernel.wire.file_operations import (
     AbortWriteRequest,
@@ -234,11 +237,14 @@ class FileOperations(ABC):
         """Return the folder where relative paths begin; None is the sandbox's own."""
         return None
 
-    async def _at(self, *paths: str) -> list[str]:
+    async def _at(self, *given: str | os.PathLike[str]) -> list[str]:
         """Return the paths as the sandbox is to be told them."""
+        paths = [
+            path_text(name, path) for name, path in zip(("path", "new_path"), given, strict=False)
+        ]
         # An empty one is no path, which the sandbox says best.
         if all(path.startswith("/") or not path for path in paths):
-            return list(paths)
+            return paths
         base = await self._base()
         return [posixpath.join(base, path) if base and path else path for path in paths]
 
@@ -246,13 +252,18 @@ class FileOperations(ABC):
 
     @overload
     async def read_file(
-        self, path: str, *, offset: int = 0, length: int | None = None, max_bytes: int = MAX_READ
+        self,
+        path: str | os.PathLike[str],
+        *,
+        offset: int = 0,
+        length: int | None = None,
+        max_bytes: int = MAX_READ,
     ) -> bytes: ...
 
     @overload
     async def read_file(
         self,
-        path: str,
+        path: str | os.PathLike[str],
         *,
         encoding: str,
         offset: int = 0,
@@ -262,7 +273,7 @@ class FileOperations(ABC):
 
     async def read_file(
         self,
-        path: str,
+        path: str | os.PathLike[str],
         *,
         encoding: str | None = None,
         offset: int = 0,
@@ -291,10 +302,10 @@ class FileOperations(ABC):
         UnicodeDecodeError
             With `encoding`: it is no such text.
         """
-        [path] = await self._at(path)
+        [place] = await self._at(path)
         chunks: list[bytes] = []
         room = max_bytes
-        async with stream(self, "file.read", _read(path, offset, length)) as events:
+        async with stream(self, "file.read", _read(place, offset, length)) as events:
             async for event in events:
                 assert isinstance(event, FileData)  # noqa: S101  as the table declares
                 entry = event.entry
@@ -302,17 +313,17 @@ class FileOperations(ABC):
                     wanted = max(0, entry.size - offset)
                     room -= wanted if length is None else min(wanted, length)
                     if room < 0:
-                        raise _too_large(path, max_bytes)
+                        raise _too_large(place, max_bytes)
                     room = max_bytes
                 room -= len(event.data)
                 if room < 0:
-                    raise _too_large(path, max_bytes)
+                    raise _too_large(place, max_bytes)
                 chunks.append(event.data)
         data = b"".join(chunks)
         return data if encoding is None else data.decode(encoding)
 
     async def read_file_stream(
-        self, path: str, *, offset: int = 0, length: int | None = None
+        self, path: str | os.PathLike[str], *, offset: int = 0, length: int | None = None
     ) -> AsyncGenerator[bytes, None]:
         """Iterate over the content of a file of any size.
 
@@ -334,8 +345,8 @@ class FileOperations(ABC):
         PathNotFoundError, PathIsDirectoryError, PermissionDeniedError, FileSystemError
             It cannot be read.
         """
-        [path] = await self._at(path)
-        async with stream(self, "file.read", _read(path, offset, length)) as events:
+        [place] = await self._at(path)
+        async with stream(self, "file.read", _read(place, offset, length)) as events:
             async for event in events:
                 assert isinstance(event, FileData)  # noqa: S101  as the table declares
                 if event.data:
@@ -345,10 +356,10 @@ class FileOperations(ABC):
 
     async def write_file(
         self,
-        path: str,
+        path: str | os.PathLike[str],
         content: FileContent,
         *,
-        mode: int | None = None,
+        mode: int | str | None = None,
         overwrite: bool = True,
         parents: bool = True,
         fsync: bool = False,
@@ -367,8 +378,9 @@ class FileOperations(ABC):
         content : bytes, str, path, binary file or asynchronous iterable of bytes
             Of any size; see `FileContent`.  A `str` is the content, a `pathlib.Path` names a file
             on this side.  What is opened here is closed; files that are given are left open.
-        mode : int, optional
-            Permission bits; by default those of the file that is replaced, or 0o644.
+        mode : int or str, optional
+            Permission bits, ``0o755`` or ``"755"``; by default those of the file that is replaced,
+            or 0o644.
         overwrite : bool
             Without it an existing file is refused.
         parents : bool
@@ -385,30 +397,33 @@ class FileOperations(ABC):
         PathExistsError
             Without `overwrite`: something is there.
         """
-        [path] = await self._at(path)
+        [place] = await self._at(path)
         if isinstance(content, str):
             content = content.encode()
         if isinstance(content, bytes | bytearray | memoryview) and len(content) <= _AT_ONCE:
             request = WriteFileRequest(
-                path=path,
-                mode=mode,
+                path=place,
+                mode=_mode(mode),
                 overwrite=overwrite,
                 parents=parents,
                 fsync=fsync,
                 data=bytes(content),
             )
             entry = await self._taken(lambda transport: transport.call("file.write", request))
-            if on_progress is not None:
-                on_progress(len(content))
+            await tell(on_progress, len(content))
             return file_info(cast("FileEntry", entry))
-        begin = BeginWriteRequest(path=path, mode=mode, overwrite=overwrite, parents=parents)
+        begin = BeginWriteRequest(
+            path=place, mode=_mode(mode), overwrite=overwrite, parents=parents
+        )
         with _parts(content) as parts:
             transport, upload = await self._taken(lambda transport: _begun(transport, begin))
             return await upload_parts(transport, upload, parts, fsync=fsync, told=on_progress)
 
     # --- folders and names ---
 
-    async def mkdir(self, path: str, *, parents: bool = False, mode: int | None = None) -> None:
+    async def mkdir(
+        self, path: str | os.PathLike[str], *, parents: bool = False, mode: int | str | None = None
+    ) -> None:
         """Make a folder.
 
         Parameters
@@ -417,19 +432,19 @@ class FileOperations(ABC):
             The folder.
         parents : bool
             Make those above it too; one that exists already is then fine.
-        mode : int, optional
-            Permission bits of the folder itself; by default 0o755.
+        mode : int or str, optional
+            Permission bits, ``0o755`` or ``"755"`` of the folder itself; by default 0o755.
 
         Raises
         ------
         PathExistsError, PathNotFoundError, PathNotDirectoryError, FileSystemError
             It cannot be made.
         """
-        [path] = await self._at(path)
-        request = MakeFolderRequest(path=path, parents=parents, mode=mode)
+        [place] = await self._at(path)
+        request = MakeFolderRequest(path=place, parents=parents, mode=_mode(mode))
         await self._taken(lambda transport: transport.call("file.mkdir", request))
 
-    async def delete_file(self, path: str, *, recursive: bool = False) -> None:
+    async def delete_file(self, path: str | os.PathLike[str], *, recursive: bool = False) -> None:
         """Delete a file or link, and with `recursive` a folder with everything in it.
 
         What a link leads to stays.  Cancelling stops a long deletion half-way.
@@ -443,11 +458,17 @@ class FileOperations(ABC):
         PermissionDeniedError, FileSystemError
             It, or something in it, cannot be deleted.
         """
-        [path] = await self._at(path)
-        request = DeleteFileRequest(path=path, recursive=recursive)
+        [place] = await self._at(path)
+        request = DeleteFileRequest(path=place, recursive=recursive)
         await self._taken(lambda transport: transport.call("file.delete", request))
 
-    async def rename_file(self, path: str, new_path: str, *, overwrite: bool = True) -> None:
+    async def rename_file(
+        self,
+        path: str | os.PathLike[str],
+        new_path: str | os.PathLike[str],
+        *,
+        overwrite: bool = True,
+    ) -> None:
         """Give a file or folder another path on the same file system, at once.
 
         An existing file, or an empty folder by a folder, is replaced unless `overwrite` is off.
@@ -457,11 +478,17 @@ class FileOperations(ABC):
         PathNotFoundError, PathExistsError, FileSystemError
             It cannot be renamed; between file systems only `move_file` can.
         """
-        path, new_path = await self._at(path, new_path)
-        request = RenameFileRequest(path=path, new_path=new_path, overwrite=overwrite)
+        place, new_place = await self._at(path, new_path)
+        request = RenameFileRequest(path=place, new_path=new_place, overwrite=overwrite)
         await self._taken(lambda transport: transport.call("file.rename", request))
 
-    async def move_file(self, path: str, new_path: str, *, overwrite: bool = True) -> str:
+    async def move_file(
+        self,
+        path: str | os.PathLike[str],
+        new_path: str | os.PathLike[str],
+        *,
+        overwrite: bool = True,
+    ) -> str:
         """Move a file or folder, as ``mv`` does, and return where it is now.
 
         If `new_path` is a folder it is moved into it.  Between file systems it is copied, put in
@@ -472,12 +499,18 @@ class FileOperations(ABC):
         PathNotFoundError, PathExistsError, FileSystemError
             It cannot be moved.
         """
-        path, new_path = await self._at(path, new_path)
-        request = MoveFileRequest(path=path, new_path=new_path, overwrite=overwrite)
+        place, new_place = await self._at(path, new_path)
+        request = MoveFileRequest(path=place, new_path=new_place, overwrite=overwrite)
         moved = await self._taken(lambda transport: transport.call("file.move", request))
         return cast("MovedFile", moved).path
 
-    async def symlink(self, path: str, target: str, *, overwrite: bool = False) -> None:
+    async def symlink(
+        self,
+        path: str | os.PathLike[str],
+        target: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+    ) -> None:
         """Make a symbolic link at `path` that leads to `target`, which need not exist.
 
         Raises
@@ -485,25 +518,35 @@ class FileOperations(ABC):
         PathExistsError, FileSystemError
             It cannot be made.
         """
-        [path] = await self._at(path)
-        request = MakeLinkRequest(path=path, target=target, overwrite=overwrite)
+        [place] = await self._at(path)
+        request = MakeLinkRequest(
+            path=place, target=path_text("target", target), overwrite=overwrite
+        )
         await self._taken(lambda transport: transport.call("file.symlink", request))
 
-    async def chmod(self, path: str, mode: int) -> None:
+    async def chmod(self, path: str | os.PathLike[str], mode: int | str) -> None:
         """Set the permission bits of a file or folder; links are followed.
+
+        Parameters
+        ----------
+        path : str or path
+            The file or folder.
+        mode : int or str
+            Bits such as ``0o755``, or their octal digits as text, ``"755"``.  The number 755
+            without ``0o`` is refused: it would be 0o1363.
 
         Raises
         ------
         PathNotFoundError, PermissionDeniedError, FileSystemError
             They cannot be set.
         """
-        [path] = await self._at(path)
-        request = ChangeModeRequest(path=path, mode=mode)
+        [place] = await self._at(path)
+        request = ChangeModeRequest(path=place, mode=file_mode("mode", mode))
         await self._taken(lambda transport: transport.call("file.chmod", request))
 
     # --- looking ---
 
-    async def exists(self, path: str) -> bool:
+    async def exists(self, path: str | os.PathLike[str]) -> bool:
         """Return whether something is at a path; links are followed.
 
         Raises
@@ -511,12 +554,12 @@ class FileOperations(ABC):
         PermissionDeniedError, TooManyLinksError, FileSystemError
             It cannot be known.
         """
-        [path] = await self._at(path)
-        request = FileRequest(path=path)
+        [place] = await self._at(path)
+        request = FileRequest(path=place)
         found = await self._taken(lambda transport: transport.call("file.exists", request))
         return cast("FileExists", found).exists
 
-    async def stat(self, path: str, *, follow_symlinks: bool = True) -> FileInfo:
+    async def stat(self, path: str | os.PathLike[str], *, follow_symlinks: bool = True) -> FileInfo:
         """Return what is known of a file or folder, or of the link itself.
 
         Raises
@@ -524,13 +567,17 @@ class FileOperations(ABC):
         PathNotFoundError, PermissionDeniedError, FileSystemError
             It cannot be looked at.
         """
-        [path] = await self._at(path)
-        request = FileRequest(path=path, follow_symlinks=follow_symlinks)
+        [place] = await self._at(path)
+        request = FileRequest(path=place, follow_symlinks=follow_symlinks)
         entry = await self._taken(lambda transport: transport.call("file.stat", request))
         return file_info(cast("FileEntry", entry))
 
     async def list_files(
-        self, path: str = ".", *, recursive: bool = False, include_hidden: bool = False
+        self,
+        path: str | os.PathLike[str] = ".",
+        *,
+        recursive: bool = False,
+        include_hidden: bool = False,
     ) -> list[FileInfo]:
         """Return what is in a folder, sorted by path.
 
@@ -549,8 +596,8 @@ class FileOperations(ABC):
         PathNotFoundError, PathNotDirectoryError, PermissionDeniedError, FileSystemError
             It cannot be listed.
         """
-        [path] = await self._at(path)
-        request = ListFilesRequest(path=path, recursive=recursive, include_hidden=include_hidden)
+        [place] = await self._at(path)
+        request = ListFilesRequest(path=place, recursive=recursive, include_hidden=include_hidden)
         entries: list[FileEntry] = []
         async with stream(self, "file.list", request) as events:
             async for event in events:
@@ -561,7 +608,11 @@ class FileOperations(ABC):
         return [file_info(each, folder) for each in entries]
 
     async def list_files_stream(
-        self, path: str = ".", *, recursive: bool = False, include_hidden: bool = False
+        self,
+        path: str | os.PathLike[str] = ".",
+        *,
+        recursive: bool = False,
+        include_hidden: bool = False,
     ) -> AsyncGenerator[FileInfo, None]:
         """Iterate over what is in a folder of any size; see `list_files`.
 
@@ -570,8 +621,8 @@ class FileOperations(ABC):
         FileInfo
             A folder before what is in it, in no other order.
         """
-        [path] = await self._at(path)
-        request = ListFilesRequest(path=path, recursive=recursive, include_hidden=include_hidden)
+        [place] = await self._at(path)
+        request = ListFilesRequest(path=place, recursive=recursive, include_hidden=include_hidden)
         async with stream(self, "file.list", request) as events:
             async for event in events:
                 assert isinstance(event, FileList)  # noqa: S101  as the table declares
@@ -580,11 +631,11 @@ class FileOperations(ABC):
 
     async def watch(
         self,
-        path: str = ".",
+        path: str | os.PathLike[str] = ".",
         *,
         recursive: bool = True,
-        include: Sequence[str] = (),
-        exclude: Sequence[str] = (),
+        include: str | Sequence[str] = (),
+        exclude: str | Sequence[str] = (),
     ) -> AsyncGenerator[FileWatchEvent, None]:
         """Iterate over what changes in a folder, or in one file.
 
@@ -599,10 +650,10 @@ class FileOperations(ABC):
             The folder or file.
         recursive : bool
             All folders below it too, also those that come to be.
-        include, exclude : sequence of str
-            Patterns of shells: only what matches, or all but that; not both.  One without a slash
-            is compared with each name on the way below the folder, one with a slash with the path
-            from the folder on.  Excluded folders cost nothing.
+        include, exclude : str or sequence of str
+            Patterns of shells, or one of them: only what matches, or all but that; not both.  One
+            without a slash is compared with each name on the way below the folder, one with a slash
+            with the path from the folder on.  Excluded folders cost nothing.
 
         Yields
         ------
@@ -616,9 +667,12 @@ class FileOperations(ABC):
         WatchStartError
             A limit of the system is reached, or there are too many folders.
         """
-        [path] = await self._at(path)
+        [place] = await self._at(path)
         request = WatchFilesRequest(
-            path=path, recursive=recursive, include=list(include), exclude=list(exclude)
+            path=place,
+            recursive=recursive,
+            include=patterns("include", include),
+            exclude=patterns("exclude", exclude),
         )
         async with stream(self, "file.watch", request) as events:
             async for event in events:
@@ -635,12 +689,12 @@ class FileOperations(ABC):
 
     async def check_changes(
         self,
-        path: str = ".",
+        path: str | os.PathLike[str] = ".",
         *,
         since: str | None = None,
         recursive: bool = True,
-        include: Sequence[str] = (),
-        exclude: Sequence[str] = (),
+        include: str | Sequence[str] = (),
+        exclude: str | Sequence[str] = (),
     ) -> FileChanges:
         """Return whether something in a folder has changed since an earlier answer.
 
@@ -666,13 +720,13 @@ class FileOperations(ABC):
         PathNotFoundError, WatchStartError, FileSystemError
             It cannot be watched.
         """
-        [path] = await self._at(path)
+        [place] = await self._at(path)
         request = CheckChangesRequest(
-            path=path,
+            path=place,
             since=since,
             recursive=recursive,
-            include=list(include),
-            exclude=list(exclude),
+            include=patterns("include", include),
+            exclude=patterns("exclude", exclude),
         )
         answer = await self._taken(lambda transport: transport.call("file.check_changes", request))
         found = cast("WireChanges", answer)
@@ -682,7 +736,14 @@ class FileOperations(ABC):
 # --- how it is done ---------------------------------------------------------------------------
 
 
+def _mode(mode: int | str | None) -> int | None:
+    return None if mode is None else file_mode("mode", mode)
+
+
 def _read(path: str, offset: int, length: int | None) -> ReadFileRequest:
+    count("offset", offset, of="bytes")
+    if length is not None:
+        count("length", length, of="bytes")
     return ReadFileRequest(path=path, offset=offset, length=length)
 
 
@@ -775,8 +836,7 @@ async def upload_parts(
         task = on_the_way.popleft()
         await task
         written += sizes.popleft()
-        if told is not None:
-            told(written)
+        await tell(told, written)
 
     async def touch() -> None:
         request = WritePartRequest(upload_id=upload_id, offset=offset)
@@ -881,7 +941,12 @@ def _parts(
     elif isinstance(content, AsyncIterable):
         yield _joined(content)
     else:
-        raise TypeError(f"content cannot be {type(content).__name__}; see FileContent")
+        raise ValidationFailedError(
+            "content",
+            "must be bytes, text, a pathlib path, a file opened in binary mode or an asynchronous "
+            f"iterable of bytes, not {type(content).__name__}",
+            hint="sandbox_kernel.sync takes every iterable of bytes.",
+        )
 
 
 async def _of_bytes(content: bytes | bytearray | memoryview) -> AsyncGenerator[bytes, None]:
@@ -893,8 +958,14 @@ async def _of_bytes(content: bytes | bytearray | memoryview) -> AsyncGenerator[b
 async def _of_file(file: IO[bytes]) -> AsyncGenerator[bytes, None]:
     while data := await in_thread(file.read, _PART):
         if not isinstance(data, bytes):
-            raise TypeError("the file is not opened in binary mode")
+            raise ValidationFailedError("content", "must be a file opened in binary mode")
         yield data
+
+
+def _bytes_of(piece: object) -> bytes | bytearray | memoryview:
+    if isinstance(piece, bytes | bytearray | memoryview):
+        return piece
+    raise ValidationFailedError("content", f"gave {type(piece).__name__}, where bytes belong")
 
 
 async def _joined(pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
@@ -902,7 +973,7 @@ async def _joined(pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
     waiting = bytearray()
     try:
         async for piece in pieces:
-            waiting += piece
+            waiting += _bytes_of(piece)
             while len(waiting) >= _PART:
                 yield bytes(waiting[:_PART])
                 del waiting[:_PART]

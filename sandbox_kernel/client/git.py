@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sandbox_kernel.arguments import path_text
+from sandbox_kernel.client.callbacks import tell
 from sandbox_kernel.client.files import stream
+from sandbox_kernel.client.time_limits import limit_to_send
 from sandbox_kernel.client.transfer import FolderTransfers
 from sandbox_kernel.wire.git_operations import (
     GitCheckoutRequest,
@@ -63,7 +67,7 @@ class GitOperations(FolderTransfers):
         url: str,
         *,
         branch: str | None = None,
-        target_dir: str | None = None,
+        target_dir: str | os.PathLike[str] | None = None,
         depth: int | None = None,
         username: str | None = None,
         password: str | None = None,
@@ -113,24 +117,24 @@ class GitOperations(FolderTransfers):
             url=url,
             folder=await self._base(),
             branch=branch,
-            target_dir=target_dir,
+            target_dir=None if target_dir is None else path_text("target_dir", target_dir),
             depth=depth,
-            timeout=timeout,
+            timeout=limit_to_send(timeout),
             username=username,
             password=password,
         )
         async with stream(self, "git.checkout", request) as events:
             async for event in events:
                 assert isinstance(event, GitProgress)  # noqa: S101  as the table declares
-                if on_progress is not None:
-                    on_progress(
-                        GitCheckoutProgress(
-                            phase=event.phase,
-                            percent=event.percent,
-                            done=event.done,
-                            total=event.total,
-                        )
-                    )
+                await tell(
+                    on_progress,
+                    GitCheckoutProgress(
+                        phase=event.phase,
+                        percent=event.percent,
+                        done=event.done,
+                        total=event.total,
+                    ),
+                )
             end = events.end
         assert isinstance(end, GitCheckoutResult)  # noqa: S101  likewise
         return GitCheckout(path=end.path, branch=end.branch, commit=end.commit)

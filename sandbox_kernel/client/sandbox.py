@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import time
 from collections.abc import (
     AsyncIterator,
@@ -17,6 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast
 
+from sandbox_kernel.arguments import (
+    as_configuration,
+    environment,
+    flag,
+    number,
+    path_text,
+    words,
+)
 from sandbox_kernel.client.command_operations import CommandOperations
 from sandbox_kernel.client.commands import Commands
 from sandbox_kernel.client.git import GitOperations
@@ -31,9 +40,9 @@ from sandbox_kernel.client.session import Session
 from sandbox_kernel.client.terminal import Terminal, TerminalDoor
 from sandbox_kernel.client.terminal_protocol import Acknowledged, Dialect, Stable
 from sandbox_kernel.client.terminal_socket import refused, serve, socket_of
+from sandbox_kernel.client.time_limits import limit_to_send
 from sandbox_kernel.errors import (
     ContainerUnavailableError,
-    InvalidCommandError,
     InvalidTerminalCursorError,
     OperationInterruptedError,
     ProcessNotFoundError,
@@ -141,6 +150,8 @@ def get_sandbox(
     InvalidSandboxIdError, SandboxConfigurationError
         The id or an option cannot be used.
     """
+    with as_configuration():
+        flag("normalize_id", normalize_id)
     return Sandbox(
         check_sandbox_id(sandbox_id, normalize_id=normalize_id),
         manager=manager if manager is not None else default_manager(),
@@ -185,6 +196,10 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
         enable_default_session: bool = True,
         command_timeout: float | None = None,
     ) -> None:
+        with as_configuration():
+            flag("enable_default_session", enable_default_session)
+            if command_timeout is not None:
+                number("command_timeout", command_timeout)
         self._id = sandbox_id
         self._transport_name = chosen_transport(transport)
         self._manager = manager
@@ -340,7 +355,7 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
         self,
         session_id: str | None = None,
         *,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str | None] | None = None,
         command_timeout: float | None = None,
     ) -> Session:
@@ -367,7 +382,10 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
             The folder or a name in `env` cannot be used.
         """
         request = CreateSessionRequest(
-            session_id=session_id, cwd=cwd, env=dict(env or {}), command_timeout=command_timeout
+            session_id=session_id,
+            cwd=None if cwd is None else path_text("cwd", cwd),
+            env=environment(env, may_unset=True),
+            command_timeout=limit_to_send(command_timeout, "command_timeout"),
         )
         made = await self._taken(lambda transport: transport.call("session.create", request))
         return self._session(cast("SessionInfo", made))
@@ -413,7 +431,7 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
         InvalidProcessEnvironmentError
             One of them cannot be set.
         """
-        request = SetEnvRequest(env=dict(env))
+        request = SetEnvRequest(env=environment(env, may_unset=True))
         await self._taken(lambda transport: transport.call("session.set_env", request))
 
     def _session(self, info: SessionInfo) -> Session:
@@ -423,9 +441,9 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
 
     async def create_terminal(
         self,
-        argv: Sequence[str] | None = None,
+        argv: Sequence[str | os.PathLike[str]] | None = None,
         *,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str | None] | None = None,
         cols: int = 80,
         rows: int = 24,
@@ -463,9 +481,9 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
         """
         check_size(cols, rows)
         request = CreateTerminalRequest(
-            argv=None if argv is None else _argv(argv),
-            cwd=cwd,
-            env=dict(env or {}),
+            argv=None if argv is None else words(argv),
+            cwd=None if cwd is None else path_text("cwd", cwd),
+            env=environment(env, may_unset=True),
             cols=cols,
             rows=rows,
             buffer_size=buffer_size,
@@ -841,10 +859,3 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
                 yield events
         except ContainerUnavailableError as error:
             raise stale from error
-
-
-def _argv(argv: Sequence[str]) -> list[str]:
-    if isinstance(argv, str | bytes):
-        # Splitting it would be a guess, and one word without arguments hides the mistake.
-        raise InvalidCommandError("it is one string")
-    return list(argv)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from sandbox_kernel.arguments import environment
 from sandbox_kernel.client.command_operations import CommandOperations
 from sandbox_kernel.client.commands import Commands
 from sandbox_kernel.client.git import GitOperations
@@ -150,9 +152,9 @@ class Session(CommandOperations, GitOperations):
 
     async def create_terminal(
         self,
-        argv: Sequence[str] | None = None,
+        argv: Sequence[str | os.PathLike[str]] | None = None,
         *,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str | None] | None = None,
         cols: int = 80,
         rows: int = 24,
@@ -205,7 +207,7 @@ class Session(CommandOperations, GitOperations):
         InvalidProcessEnvironmentError
             One of them cannot be set.
         """
-        request = SetEnvRequest(session_id=self.id, env=dict(env))
+        request = SetEnvRequest(session_id=self.id, env=environment(env, may_unset=True))
         await self._container._taken(  # noqa: SLF001  it is one thing with it
             lambda transport: transport.call("session.set_env", request)
         )

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.client.callbacks import tell
 from sandbox_kernel.client.files import FileOperations, stream, upload_file
 from sandbox_kernel.client.host_folder import (
     FolderReader,
@@ -94,7 +95,7 @@ class FolderTransfers(FileOperations):
     async def upload_folder(
         self,
         source: str | os.PathLike[str],
-        path: str,
+        path: str | os.PathLike[str],
         *,
         follow_symlinks: bool = False,
         on_progress: Callable[[TransferProgress], object] | None = None,
@@ -125,17 +126,17 @@ class FolderTransfers(FileOperations):
             Something cannot be written in the sandbox.
         """
         reader = FolderReader(Path(source), follow_symlinks=follow_symlinks, small=_SMALL)
-        [path] = await self._at(path)
+        [place] = await self._at(path)
         with reader:
-            transport = await self._taken(lambda transport: _made(transport, path))
+            transport = await self._taken(lambda transport: _made(transport, place))
             try:
-                return await _Upload(transport, path, reader, on_progress).run()
+                return await _Upload(transport, place, reader, on_progress).run()
             except ContainerUnavailableError as error:
                 raise OperationInterruptedError("upload_folder", "the sandbox ended") from error
 
     async def download_folder(
         self,
-        path: str,
+        path: str | os.PathLike[str],
         destination: str | os.PathLike[str],
         *,
         overwrite: bool = False,
@@ -188,20 +189,20 @@ class FolderTransfers(FileOperations):
             max_entries=max_entries,
             symlinks=symlinks,
         )
-        [path] = await self._at(path)
+        [place] = await self._at(path)
         pace = _Pace(on_progress)
-        async with stream(self, "file.pack", PackFolderRequest(path=path)) as events:
+        async with stream(self, "file.pack", PackFolderRequest(path=place)) as events:
             # In the thread that writes, since it may have to wait for the disk to be left.
             await in_thread(writer.__enter__)
             try:
                 async for event in events:
                     assert isinstance(event, PackedFiles)  # noqa: S101  as the table declares
                     await in_thread(_write, writer, event)
-                    pace.tell(writer.current, writer.files, writer.written)
+                    await pace.tell(writer.current, writer.files, writer.written)
                 await in_thread(writer.finish)
             finally:
                 writer.__exit__()
-        pace.tell(writer.current, writer.files, writer.written, last=True)
+        await pace.tell(writer.current, writer.files, writer.written, last=True)
         return FolderTransfer(
             files=writer.files,
             folders=writer.folders,
@@ -229,13 +230,13 @@ class _Pace:
         self._told = told
         self._next = 0.0
 
-    def tell(self, path: str, files: int, size: int, *, last: bool = False) -> None:
+    async def tell(self, path: str, files: int, size: int, *, last: bool = False) -> None:
         if self._told is None:
             return
         now = asyncio.get_running_loop().time()
         if now >= self._next or last:
             self._next = now + _TOLD_EVERY
-            self._told(TransferProgress(path=path, files=files, bytes=size))
+            await tell(self._told, TransferProgress(path=path, files=files, bytes=size))
 
 
 async def _made(transport: Transport, path: str) -> Transport:
@@ -278,7 +279,7 @@ class _Upload:
         while self._modes:
             some, self._modes = self._modes[-_BATCH_ENTRIES:][::-1], self._modes[:-_BATCH_ENTRIES]
             await self._unpack(some)
-        self._pace.tell(self._path, self._files, self._bytes, last=True)
+        await self._pace.tell(self._path, self._files, self._bytes, last=True)
         return FolderTransfer(
             files=self._files,
             folders=self._folders,
@@ -332,15 +333,15 @@ class _Upload:
         )
         await self._transport.call("file.unpack", request)
         self._bytes += len(request.data)
-        self._pace.tell(entries[-1].path, self._files, self._bytes)
+        await self._pace.tell(entries[-1].path, self._files, self._bytes)
 
     async def _file(self, entry: HostEntry) -> None:
         begin = BeginWriteRequest(path=f"{self._path}/{entry.path}", mode=entry.mode)
         before = self._bytes
 
-        def told(written: int) -> None:
+        async def told(written: int) -> None:
             self._bytes = before + written
-            self._pace.tell(entry.path, self._files, self._bytes)
+            await self._pace.tell(entry.path, self._files, self._bytes)
 
         fd = await in_thread(self._reader.open, entry.path)
         try:

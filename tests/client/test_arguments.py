@@ -1,0 +1,183 @@
+"""Values of the wrong kind, and of kinds that people expect to be right."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from sandbox_kernel.client.sandbox import get_sandbox
+from sandbox_kernel.errors import (
+    CommandNotFoundError,
+    InvalidCommandError,
+    InvalidProcessEnvironmentError,
+    ValidationFailedError,
+)
+from tests.support.managed import plain_manager
+
+
+@pytest.fixture(scope="module")
+def manager(tmp_path_factory):
+    with plain_manager(tmp_path_factory.mktemp("data") / "sandbox") as made:
+        yield made
+
+
+@pytest.fixture
+async def sandbox(manager):
+    async with get_sandbox("demo", manager=manager) as made:
+        yield made
+
+
+async def test_paths_of_pathlib_are_paths(sandbox, tmp_path):
+    """In every operation on files, as a folder to run in, and as a word of a command."""
+    folder = PurePosixPath("of-pathlib")
+    file = folder / "a.txt"
+    await sandbox.mkdir(folder)
+    await sandbox.write_file(file, b"1")
+
+    assert await sandbox.read_file(file) == b"1"
+    assert await sandbox.exists(file)
+    assert (await sandbox.stat(file)).size == 1
+    assert [each.name for each in await sandbox.list_files(folder)] == ["a.txt"]
+    assert [part async for part in sandbox.read_file_stream(file)] == [b"1"]
+    await sandbox.download_folder(folder, tmp_path / "out")
+    assert (tmp_path / "out" / "a.txt").read_bytes() == b"1"
+    await sandbox.upload_folder(tmp_path / "out", folder / "in")
+    assert (await sandbox.exec(["cat", file])).stdout == b"1"
+    assert (await sandbox.exec(["pwd"], cwd=Path("/usr"))).stdout == b"/usr\n"
+    await sandbox.rename_file(file, folder / "b.txt")
+    await sandbox.delete_file(folder, recursive=True)
+    for wrong in (3, None, b"bytes"):
+        with pytest.raises(ValidationFailedError, match="'path' must be a path"):
+            await sandbox.read_file(wrong)
+
+
+@pytest.mark.parametrize("limit", ["5", math.nan, True, -1])
+async def test_a_time_limit_is_a_number(sandbox, limit):
+    """The parameter is named, wherever there is one."""
+    for call in (sandbox.exec, sandbox.start_process):
+        with pytest.raises(ValidationFailedError, match="'timeout' must be"):
+            await call(["true"], timeout=limit)
+    with pytest.raises(ValidationFailedError, match="'command_timeout' must be"):
+        await sandbox.create_session(command_timeout=limit)
+    with pytest.raises(ValidationFailedError, match="'timeout' must be"):
+        await sandbox.git_checkout("https://example.org/a", timeout=limit)
+
+
+@pytest.mark.parametrize("command", [None, 3, b"ls", ["ls", 3], Path("/bin/ls"), {"ls": 1}])
+async def test_a_command_is_text_or_words(sandbox, command):
+    """Everything else is refused as a command."""
+    for call in (sandbox.exec, sandbox.start_process):
+        with pytest.raises(InvalidCommandError):
+            await call(command)
+
+
+async def test_hints_tell_a_text_from_a_list(sandbox):
+    """An empty text asks for one; a list with one text that has blanks is not split."""
+    with pytest.raises(InvalidCommandError, match="Pass a text for the shell") as caught:
+        await sandbox.exec("")
+    assert "list of strings" not in str(caught.value)
+    with pytest.raises(CommandNotFoundError, match=r"not split: pass \['ls', '-la'\]"):
+        await sandbox.exec(["ls -la"])
+
+
+async def test_variables_are_a_mapping(sandbox):
+    """A list of assignments is none; None unsets; a value that is no text is named."""
+    for call in (sandbox.exec, sandbox.start_process):
+        with pytest.raises(ValidationFailedError, match="'env' must be a mapping"):
+            await call(["true"], env=["A=1"])
+        with pytest.raises(InvalidProcessEnvironmentError, match="'A' must be text"):
+            await call(["true"], env={"A": b"1"})
+    with pytest.raises(ValidationFailedError, match="'env' must be a mapping"):
+        await sandbox.set_env(["A=1"])
+    assert (await sandbox.exec(["printenv", "N"], env={"N": 3})).stdout == b"3\n"
+
+
+async def test_input_is_bytes_or_text(sandbox):
+    """A list of pieces is refused with what may be passed; so is what gives no bytes."""
+    assert (await sandbox.exec(["cat"], stdin=bytearray(b"a"))).stdout == b"a"
+    for call in (sandbox.exec, lambda command, **more: anext(sandbox.exec_stream(command, **more))):
+        with pytest.raises(ValidationFailedError, match="'stdin' must be bytes"):
+            await call(["cat"], stdin=[b"a"])
+
+    async def texts():
+        yield "text"
+
+    with pytest.raises(ValidationFailedError, match="'stdin' gave str"):
+        await sandbox.exec(["cat"], stdin=texts())
+    with pytest.raises(ValidationFailedError, match="'content' gave str"):
+        await sandbox.write_file("f", texts())
+    with pytest.raises(ValidationFailedError, match="'content' must be bytes, text"):
+        await sandbox.write_file("f", iter([b"a"]))
+
+
+@pytest.mark.parametrize("most", [-1, "5", 1.5, True])
+async def test_a_room_for_output_is_a_count(sandbox, most):
+    """Below zero there is no room that could be meant."""
+    with pytest.raises(ValidationFailedError, match="'max_output' must be a whole number"):
+        await sandbox.exec(["true"], max_output=most)
+
+
+async def test_modes_are_octal(sandbox):
+    """Digits that lack their 0o are refused, and taken as text."""
+    await sandbox.write_file("script", b"", mode="755")
+    assert (await sandbox.stat("script")).mode == 0o755
+    with pytest.raises(ValidationFailedError, match=r"Write 0o644"):
+        await sandbox.chmod("script", 644)
+    assert (await sandbox.stat("script")).mode == 0o755
+    await sandbox.chmod("script", "0o640")
+    assert (await sandbox.stat("script")).mode == 0o640
+
+
+async def test_one_pattern_needs_no_list(sandbox):
+    """A text is a pattern, not a list of letters."""
+    await sandbox.mkdir("watched", parents=True)
+    events = sandbox.watch("watched", include="*.py")
+    async with asyncio.timeout(10):
+        assert (await anext(events)).type == "watching"
+        await sandbox.write_file("watched/p", b"")
+        await sandbox.write_file("watched/a.py", b"")
+
+        assert (await anext(events)).path.endswith("/a.py")
+    await events.aclose()
+    first = await sandbox.check_changes("watched", exclude="*.log")
+    await sandbox.write_file("watched/a.log", b"")
+    again = await sandbox.check_changes("watched", exclude="*.log", since=first.version)
+    assert again.status == "unchanged"
+
+
+async def test_places_in_a_file_are_counts(sandbox):
+    """Below zero is refused by its name."""
+    for options in ({"offset": -1}, {"length": -1}, {"offset": "1"}):
+        with pytest.raises(ValidationFailedError, match=f"'{next(iter(options))}' must be a whole"):
+            await sandbox.read_file("f", **options)
+
+
+async def test_a_coroutine_function_is_awaited(sandbox, tmp_path):
+    """Whoever is told of output or progress may be asynchronous."""
+    told = []
+
+    async def note(*what):
+        await asyncio.sleep(0)
+        told.append(what)
+
+    await sandbox.exec(["echo", "a"], on_output=note)
+    await sandbox.write_file("f", b"12", on_progress=note)
+    (tmp_path / "big").write_bytes(bytes(300 << 10))
+    await sandbox.upload_folder(tmp_path, "folder", on_progress=note)
+    await sandbox.download_folder("folder", tmp_path / "back", on_progress=note)
+
+    assert told[:2] == [("stdout", b"a\n"), (2,)]
+    assert len(told) >= 4
+
+
+async def test_what_is_told_may_end_the_command(sandbox):
+    """What an asynchronous function raises comes out of the call."""
+
+    async def refuse(_stream, _data):
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        await sandbox.exec(["sh", "-c", "echo a; sleep 60"], on_output=refuse)
