@@ -27,6 +27,7 @@ __all__ = [
     "environment",
     "file_mode",
     "flag",
+    "inside_path",
     "number",
     "path_text",
     "patterns",
@@ -87,21 +88,23 @@ def check_flags(options: Any) -> None:  # any dataclass
                 flag(each.name, getattr(options, each.name))
 
 
-def number(name: str, value: object, *, of: str = "seconds", least: float = 0.0) -> float:
+def number(name: str, value: object, *, of: str = "seconds", least: float | None = 0.0) -> float:
     """Return a number, which may be infinite; neither text nor a bool nor NaN is one."""
     if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
         raise ValidationFailedError(name, f"must be a number of {of}, not {_shown(value)}")
-    if value < least:
+    if least is not None and value < least:
         raise ValidationFailedError(name, f"must be at least {least:g}, not {_shown(value)}")
     return value
 
 
-def count(name: str, value: object, *, least: int = 0, of: str = "") -> int:
+def count(name: str, value: object, *, least: int | None = 0, of: str = "") -> int:
     """Return a whole number."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not isinstance(value, int) or not is_whole or (least is not None and value < least):
         unit = f" of {of}" if of else ""
+        begin = "" if least is None else f" from {least} on"
         raise ValidationFailedError(
-            name, f"must be a whole number{unit} from {least} on, not {_shown(value)}"
+            name, f"must be a whole number{unit}{begin}, not {_shown(value)}"
         )
     return value
 
@@ -128,6 +131,18 @@ def path_text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise ValidationFailedError(name, f"must be a path as text, not {_shown(value)}")
     return value
+
+
+def inside_path(name: str, value: object) -> str:
+    """Return a path in a sandbox, which is not one that only a shell would understand."""
+    path = path_text(name, value)
+    if path == "~" or path.startswith("~/"):
+        raise ValidationFailedError(
+            name,
+            f"is {_shown(path)}, of which nothing here expands the '~'",
+            hint=f"Write /home/user{path[1:]} for the home folder, ./{path} for what is named so.",
+        )
+    return path
 
 
 def words(command: Sequence[str | os.PathLike[str]]) -> list[str]:

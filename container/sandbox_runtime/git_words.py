@@ -21,6 +21,10 @@ __all__ = ["Address", "check_branch", "error_of", "progress_of", "read_address",
 
 _SCHEMES = ("https", "http", "ssh", "git", "file")
 _SHOWN = 2000
+_SEEN_INSIDE = (
+    "An address of a file is seen from inside the sandbox: bring the repository in with "
+    "upload_folder(), or make the sandbox with notebook_folder=."
+)
 _COMPLAINTS = ("fatal", "error", "warning")
 
 
@@ -90,6 +94,11 @@ def read_address(url: str) -> Address:
 
 
 def _secure_copy(url: str, shown: str) -> Address:
+    if url.startswith("/"):
+        # A path in the sandbox, as git itself takes it.
+        return Address(
+            url=f"file://{url}", origin="", name=_name(url), username=None, password=None
+        )
     host, colon, path = url.partition(":")
     if not colon or not host or not path or "/" in host or host.rpartition("@")[2][:1] in ("", "-"):
         raise InvalidGitUrlError(shown, "it is no address")
@@ -196,13 +205,14 @@ def error_of(url: str, said: str) -> GitError:
     lines = [line.strip() for line in said.replace("\r", "\n").split("\n")]
     lines = [line for line in lines if line and progress_of(line) is None]
     fatal = [line for line in lines if line.startswith(("fatal:", "error:"))]
-    reason = (
-        fatal[-1].partition(":")[2].strip() if fatal else "\n".join(lines[-3:])
-    ) or "git failed"
+    reason = fatal[-1].partition(":")[2].strip() if fatal else "\n".join(lines[-3:])
+    # It becomes a part of a sentence that has its own end.
+    reason = reason.rstrip(".") or "git failed"
     low = "\n".join(lines).lower()
     for kind, signs in _SIGNS:
         # There is no network on the way to a file, though git speaks of hang-ups.
         is_out = kind is GitNetworkError and url.startswith("file:")
         if not is_out and any(sign in low for sign in signs):
-            return kind(url, reason)
+            is_inside = kind is GitRepositoryNotFoundError and url.startswith("file:")
+            return kind(url, reason, hint=_SEEN_INSIDE if is_inside else None)
     return GitCloneError(url, reason)

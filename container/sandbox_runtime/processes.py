@@ -43,7 +43,7 @@ from sandbox_runtime.cursors import make_cursor, read_cursor
 from sandbox_runtime.input_queue import InputQueue
 from sandbox_runtime.loop import READ, WRITE
 from sandbox_runtime.quick import signal
-from sandbox_runtime.spawn import MOST_ARGV_SHOWN, overlay, program_name, shown, spawn
+from sandbox_runtime.spawn import MOST_ARGV_SHOWN, folder_from, overlay, program_name, shown, spawn
 from sandbox_runtime.spool import DATA_IN_MEMORY, STDERR, STDOUT, Spool
 
 TYPE_CHECKING = False
@@ -621,7 +621,7 @@ class Processes:
         whole_env = overlay(self.config.env if base_env is None else base_env, env)
         self.refuse_if_stopping()
         process_id = self.new_id(process_id)
-        process = Process(self, process_id, self._serial, list(argv), cwd or self.config.cwd)
+        process = Process(self, process_id, self._serial, list(argv), self.folder(cwd))
         ours: list[int] = []
         theirs: list[int] = []
         try:
@@ -665,6 +665,10 @@ class Processes:
         self.children.watch(process.pid, process.exited)
         return process
 
+    def folder(self, cwd: str | None, base: str | None = None) -> str:
+        """Return the folder that a request means; by default relative to the sandbox's own."""
+        return folder_from(base or self.config.cwd, cwd)
+
     @property
     def serial(self) -> int:
         """The number of the newest process."""
@@ -685,12 +689,20 @@ class Processes:
             return f"p-{self._serial}"
         if not 0 < len(wanted) <= 128 or not wanted.isprintable():
             raise ValidationFailedError("process_id", "must be 1 to 128 printable characters")
-        if wanted in self._table:
-            raise ValidationFailedError("process_id", f"{wanted!r} is taken")
+        known = self._table.get(wanted)
+        if known is not None and (not known.finished or known.followers):
+            raise ValidationFailedError(
+                "process_id",
+                f"is {wanted!r}, the name of a process that has not ended",
+                hint="get_process() finds that one; end it with kill(), or take another name.",
+            )
         return wanted
 
     def enter(self, process: Process) -> None:
         """List a process, which holds the sandbox awake until its end."""
+        ended = self._table.get(process.process_id)
+        if ended is not None:
+            self._forget(ended)
         self._table[process.process_id] = process
         self.activity.hold(f"process {process.process_id}")
 
@@ -715,7 +727,7 @@ class Processes:
             request.argv,
             request.command,
             process_id=request.process_id,
-            cwd=request.cwd or cwd,
+            cwd=self.folder(request.cwd, cwd),
             env=request.env,
             timeout=request.fallback_timeout if request.timeout is None else request.timeout,
             merge_stderr=request.merge_stderr,
@@ -776,7 +788,7 @@ class Processes:
             request.argv,
             request.command,
             process_id=request.process_id,
-            cwd=request.cwd or cwd,
+            cwd=self.folder(request.cwd, cwd),
             env=request.env,
             timeout=request.timeout,
             merge_stderr=request.merge_stderr,
@@ -935,7 +947,8 @@ class Processes:
                 self._forget(each)
 
     def _forget(self, process: Process) -> None:
-        if self._table.pop(process.process_id, None) is not None:
+        if self._table.get(process.process_id) is process:
+            del self._table[process.process_id]
             process.spool.close()
 
     def stop(self, grace: float) -> None:

@@ -143,7 +143,9 @@ class _Ending:
 class SessionCommand(Process):
     """A text that a session's shell runs, listed as a process."""
 
-    def __init__(self, table: Processes, session: Session, request: ExecRequest) -> None:
+    def __init__(
+        self, table: Processes, session: Session, request: ExecRequest, cwd: str | None
+    ) -> None:
         process_id = table.new_id(request.process_id)
         text = request.command or ""
         super().__init__(table, process_id, table.serial, [], session.cwd)
@@ -154,7 +156,7 @@ class SessionCommand(Process):
         self.moment: Moment | None = None
         self.last_moment: Moment | None = None
         self._text = shell_text.encode(text)
-        self._cwd = request.cwd
+        self._cwd = cwd
         self._env = request.env
         self._merged = request.merge_stderr
         self._timeout = next(

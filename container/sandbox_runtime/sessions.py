@@ -499,8 +499,9 @@ class Sessions:
         _check_id(session_id)
         check_timeout(request.command_timeout)
         shell_text.check_env(request.env)
+        cwd = self.processes.folder(request.cwd)
         if request.cwd is not None:
-            check_folder(request.cwd)
+            check_folder(cwd)
         self.processes.refuse_if_stopping()
         known = self._table.get(session_id)
         if known is not None and known.info().status != "terminated":
@@ -509,7 +510,7 @@ class Sessions:
             raise ValidationFailedError("session_id", f"is one more than {MOST_SESSIONS}")
         return self._make(
             session_id,
-            cwd=request.cwd,
+            cwd=cwd,
             env=dict(request.env),
             command_timeout=request.command_timeout,
         ).info()
@@ -584,15 +585,18 @@ class Sessions:
         check_timeout(request.timeout)
         check_timeout(request.fallback_timeout)
         shell_text.check_env(request.env)
-        if request.cwd is not None:
-            check_folder(request.cwd)
-        self.processes.refuse_if_stopping()
         session = self._table.get(session_id)
+        cwd = None
+        if request.cwd is not None:
+            # A relative one begins where the shell is after its last command.
+            cwd = self.processes.folder(request.cwd, None if session is None else session.cwd)
+            check_folder(cwd)
+        self.processes.refuse_if_stopping()
         if session is None and session_id == DEFAULT:
             session = self._make(DEFAULT)
         if session is None:
             raise SessionNotFoundError(session_id)
-        command = SessionCommand(self.processes, session, request)
+        command = SessionCommand(self.processes, session, request, cwd)
         if request.stdin is not None or request.stdin_open:
             try:
                 command.open_stdin(self._stdin_path(command.process_id))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_ARGV_SHOWN",
     "check_folder",
+    "folder_from",
     "overlay",
     "program_name",
     "share_process",
@@ -196,6 +197,13 @@ def _encode_env(name: str, text: str) -> bytes:
         raise InvalidProcessEnvironmentError(
             ascii(name), "holds a character that is no text"
         ) from None
+
+
+def folder_from(base: str, cwd: str | None) -> str:
+    """Return the folder that a request means: `base`, or what begins there."""
+    if cwd is None:
+        return base
+    return os.path.join(base, cwd) if cwd else cwd
 
 
 def check_folder(cwd: str) -> None:

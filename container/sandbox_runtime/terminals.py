@@ -44,7 +44,14 @@ from sandbox_runtime.loop import READ, WRITE
 from sandbox_runtime.processes import stopping_error
 from sandbox_runtime.quick import deque, signal
 from sandbox_runtime.replay import TerminalLog
-from sandbox_runtime.spawn import check_folder, overlay, program_name, shown, spawn
+from sandbox_runtime.spawn import (
+    check_folder,
+    folder_from,
+    overlay,
+    program_name,
+    shown,
+    spawn,
+)
 from sandbox_runtime.terminal_cuts import Cutter
 from sandbox_runtime.terminal_members import VARIABLE, Ending, find_members
 from sandbox_runtime.terminal_questions import Questions
@@ -705,7 +712,7 @@ class Terminals:
         name = program_name(argv)
         if session_cwd is None or not os.path.isdir(session_cwd):
             session_cwd = self.config.cwd
-        cwd = session_cwd if request.cwd is None else request.cwd
+        cwd = folder_from(session_cwd, request.cwd)
         self._check_room(name)
         size = (request.cols, request.rows)
         try:

@@ -20,7 +20,7 @@ from collections.abc import (
 )
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from sandbox_kernel.arguments import count, environment, flag, path_text, words
+from sandbox_kernel.arguments import count, environment, flag, inside_path, words
 from sandbox_kernel.client.callbacks import tell
 from sandbox_kernel.client.process import (
     ExecResult,
@@ -261,7 +261,7 @@ class Commands:
 
 
 def _folder(cwd: str | os.PathLike[str] | None) -> str | None:
-    return None if cwd is None else path_text("cwd", cwd)
+    return None if cwd is None else inside_path("cwd", cwd)
 
 
 def _whole_input(stdin: object, expected: str) -> bytes | None:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Self, TypeVar, cast, overload
 
-from sandbox_kernel.arguments import count, file_mode, path_text, patterns
+from sandbox_kernel.arguments import count, file_mode, inside_path, path_text, patterns
 from sandbox_kernel.client.callbacks import tell
 from sandbox_kernel.client.threads import in_thread
 from sandbox_kernel.errors import (
@@ -240,7 +240,7 @@ class FileOperations(ABC):
     async def _at(self, *given: str | os.PathLike[str]) -> list[str]:
         """Return the paths as the sandbox is to be told them."""
         paths = [
-            path_text(name, path) for name, path in zip(("path", "new_path"), given, strict=False)
+            inside_path(name, path) for name, path in zip(("path", "new_path"), given, strict=False)
         ]
         # An empty one is no path, which the sandbox says best.
         if all(path.startswith("/") or not path for path in paths):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sandbox_kernel.arguments import path_text
+from sandbox_kernel.arguments import inside_path
 from sandbox_kernel.client.callbacks import tell
 from sandbox_kernel.client.files import stream
 from sandbox_kernel.client.time_limits import limit_to_send
@@ -117,7 +117,7 @@ class GitOperations(FolderTransfers):
             url=url,
             folder=await self._base(),
             branch=branch,
-            target_dir=None if target_dir is None else path_text("target_dir", target_dir),
+            target_dir=None if target_dir is None else inside_path("target_dir", target_dir),
             depth=depth,
             timeout=limit_to_send(timeout),
             username=username,

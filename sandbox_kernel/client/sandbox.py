@@ -22,8 +22,8 @@ from sandbox_kernel.arguments import (
     as_configuration,
     environment,
     flag,
+    inside_path,
     number,
-    path_text,
     words,
 )
 from sandbox_kernel.client.command_operations import CommandOperations
@@ -383,7 +383,7 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
         """
         request = CreateSessionRequest(
             session_id=session_id,
-            cwd=None if cwd is None else path_text("cwd", cwd),
+            cwd=None if cwd is None else inside_path("cwd", cwd),
             env=environment(env, may_unset=True),
             command_timeout=limit_to_send(command_timeout, "command_timeout"),
         )
@@ -482,7 +482,7 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
         check_size(cols, rows)
         request = CreateTerminalRequest(
             argv=None if argv is None else words(argv),
-            cwd=None if cwd is None else path_text("cwd", cwd),
+            cwd=None if cwd is None else inside_path("cwd", cwd),
             env=environment(env, may_unset=True),
             cols=cols,
             rows=rows,

@@ -99,9 +99,9 @@ class Limits:
         with as_configuration():
             for name in ("memory_bytes", "processes", "file_bytes"):
                 if (value := getattr(self, name)) is not None:
-                    count(name, value)
+                    count(name, value, least=None)
             if self.cpus is not None:
-                number("cpus", self.cpus, of="cores")
+                number("cpus", self.cpus, of="cores", least=None)
 
 
 def check_limits(value: object) -> None:

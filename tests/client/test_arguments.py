@@ -11,7 +11,9 @@ import pytest
 from sandbox_kernel.client.sandbox import get_sandbox
 from sandbox_kernel.errors import (
     CommandNotFoundError,
+    GitRepositoryNotFoundError,
     InvalidCommandError,
+    InvalidProcessCwdError,
     InvalidProcessEnvironmentError,
     ValidationFailedError,
 )
@@ -181,3 +183,81 @@ async def test_what_is_told_may_end_the_command(sandbox):
 
     with pytest.raises(LookupError, match="enough"):
         await sandbox.exec(["sh", "-c", "echo a; sleep 60"], on_output=refuse)
+
+
+async def test_a_relative_folder_begins_where_files_do(sandbox):
+    """That of words in the sandbox's folder, that of a session's text where its shell is."""
+    await sandbox.mkdir("proj/sub", parents=True)
+    base = (await sandbox.exec(["pwd"])).stdout_text.strip()
+
+    assert (await sandbox.exec(["pwd"], cwd="proj")).stdout_text == f"{base}/proj\n"
+    process = await sandbox.start_process(["pwd"], cwd=PurePosixPath("proj"))
+    assert process.cwd == f"{base}/proj"
+    session = await sandbox.create_session(cwd="proj")
+    assert (await session.exec("pwd", cwd="sub")).stdout_text == f"{base}/proj/sub\n"
+    assert (await session.exec("pwd")).stdout_text == f"{base}/proj\n"
+    assert (await session.exec(["pwd"], cwd="sub")).stdout_text == f"{base}/proj/sub\n"
+    terminal = await sandbox.create_terminal(["sleep", "9"], cwd="proj")
+    assert terminal.cwd == f"{base}/proj"
+    await terminal.terminate()
+    with pytest.raises(InvalidProcessCwdError, match="does not exist"):
+        await sandbox.exec(["pwd"], cwd="no-such")
+
+
+@pytest.mark.parametrize("path", ["~", "~/note"])
+async def test_a_tilde_is_refused(sandbox, path):
+    """Only shells expand it: a folder of that name would be made, and the home folder not found."""
+    for call in (
+        sandbox.read_file(path),
+        sandbox.write_file(path, b"1"),
+        sandbox.exec(["pwd"], cwd=path),
+        sandbox.create_session(cwd=path),
+        sandbox.git_checkout("https://example.org/a", target_dir=path),
+    ):
+        with pytest.raises(ValidationFailedError, match=f"/home/user{path[1:]} for the home"):
+            await call
+    await sandbox.write_file("./~", b"2")
+    assert (await sandbox.exec(["cat", "./~"])).stdout == b"2"
+    await sandbox.delete_file("./~")
+
+
+async def test_the_name_of_an_ended_process_is_free(sandbox):
+    """The next one takes it over; one that runs keeps it, and the error says what to do."""
+    first = await sandbox.start_process(["echo", "one"], process_id="server")
+    await first.wait_for_exit()
+    second = await sandbox.start_process(["sh", "-c", "echo two; sleep 60"], process_id="server")
+    with pytest.raises(ValidationFailedError, match=r"has not ended.*kill\(\)"):
+        await sandbox.start_process(["true"], process_id="server")
+    with pytest.raises(CommandNotFoundError):
+        await sandbox.start_process(["no-such-program"], process_id="server-2")
+
+    assert (await second.wait_for_log("two", timeout=10)).line == "two"
+    assert [each.pid for each in await sandbox.list_processes() if each.id == "server"] == [
+        second.pid
+    ]
+    await second.kill()
+
+
+async def test_a_start_that_fails_takes_no_name(sandbox):
+    """The ended process is still there."""
+    first = await sandbox.start_process(["echo", "one"], process_id="kept")
+    await first.wait_for_exit()
+    with pytest.raises(CommandNotFoundError):
+        await sandbox.start_process(["no-such-program"], process_id="kept")
+
+    assert (await first.logs()).stdout == b"one\n"
+
+
+async def test_a_repository_inside_is_cloned_by_its_path(sandbox):
+    """As git takes it; of one that is not there the error says where it was looked for."""
+    made = await sandbox.exec(
+        "git init -q origin && cd origin && git -c user.name=a -c user.email=a@b commit -q"
+        " --allow-empty -m x && pwd && cd .."
+    )
+    place = made.stdout_text.strip()
+    clone = await sandbox.git_checkout(place, target_dir=PurePosixPath("clone"))
+
+    assert clone.path.endswith("/clone")
+    with pytest.raises(GitRepositoryNotFoundError, match="seen from inside the sandbox") as caught:
+        await sandbox.git_checkout("file:///no/such/repository")
+    assert ".." not in str(caught.value)

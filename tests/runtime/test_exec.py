@@ -176,7 +176,7 @@ def test_a_program_is_found_relative_to_its_folder(client: Client, runtime: Runt
     [
         ("/no/such", "does not exist"),
         ("/etc/passwd", "not a directory"),
-        ("rel", "not absolute"),
+        ("rel", "/rel' does not exist"),
         ("/" + "\1" * 2_000_000, "cannot be entered"),
         ("a\0b", "no path"),
     ],

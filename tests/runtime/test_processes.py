@@ -338,7 +338,7 @@ def test_long_commands_are_shown_short(client: Client) -> None:
 def test_names_may_be_chosen_once(client: Client) -> None:
     """A process may have a name of the caller's choice, which must be free."""
     assert start(client, "sleep 69.25", process_id="server") == "server"
-    with pytest.raises(ValidationFailedError, match="taken"):
+    with pytest.raises(ValidationFailedError, match="has not ended"):
         start(client, "true", process_id="server")
     for bad in ("", "x" * 129, "a\nb"):
         with pytest.raises(ValidationFailedError, match="process_id"):
