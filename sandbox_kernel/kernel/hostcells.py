@@ -17,6 +17,7 @@ __all__ = ["HELP", "Command", "Commands", "HostCell", "UsageProblem", "parse"]
 HELP = """\
 %sandbox status    which sandbox this is, how it is isolated, what was refused
 %sandbox outputs   what cells wrote whose page was closed or lost while they ran
+%sandbox preview   a link to what listens on a port: %sandbox preview 8000
 %sandbox restart   a fresh interpreter in the same sandbox; files stay
 %sandbox help      this text
 """

@@ -16,7 +16,12 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.errors import InvalidProcessCwdError, SandboxConfigurationError, SandboxError
+from sandbox_kernel.errors import (
+    ContainerUnavailableError,
+    InvalidProcessCwdError,
+    SandboxConfigurationError,
+    SandboxError,
+)
 from sandbox_kernel.kernel import standby
 from sandbox_kernel.kernel.aside import Aside
 from sandbox_kernel.kernel.connection import ConnectionInfo, read_connection_file
@@ -214,6 +219,7 @@ def _serve(
             ),
             signals=signals,
             parent=ParentWatch(os.environ),
+            expose=lambda port, incarnation: _expose(running, port, incarnation),
             answered=_cell_notes(started, link.request.kernel_id),
         )
         if post is not None:
@@ -292,6 +298,20 @@ def _facts(started: Started, cwd: str | None) -> Facts:
         config_file=started.config_file,
         sandbox_id="" if identity.ephemeral else identity.sandbox_id,
     )
+
+
+def _expose(running: Running, port: int, incarnation: str) -> tuple[str, str]:
+    """Let a port be seen in the browser; return its address, and a link to it."""
+    from sandbox_kernel.manager.manager import Manager  # noqa: PLC0415
+    from sandbox_kernel.manager.settings import Settings, data_folder  # noqa: PLC0415
+
+    with closing(Manager(Settings(data_dir=data_folder() / "sandbox"))) as manager:
+        exposed = manager.ports.expose(
+            running.sandbox_id, port, secret=running.endpoint.token, incarnation=incarnation
+        )
+    if exposed is None:
+        raise ContainerUnavailableError(running.sandbox_id, "it has stopped")
+    return str(exposed), exposed._repr_html_()
 
 
 def _describe(running: Running) -> list[tuple[str, str]]:

@@ -127,6 +127,8 @@ class Relay:
         Who must live.
     magics : mapping of str to Commands, optional
         Further magics that the host answers.
+    expose : callable, optional
+        Exposes a port of this incarnation, for ``%sandbox preview``.
     answered : callable, optional
         Told of each request that is answered, with the content of the reply.
     """
@@ -145,6 +147,7 @@ class Relay:
         signals: Signals,
         parent: ParentWatch,
         magics: Mapping[str, Commands] | None = None,
+        expose: Callable[[int, str], tuple[str, str]] | None = None,
         answered: Callable[[Request, bytes], None] | None = None,
     ) -> None:
         self.exit_code: int | None = None
@@ -173,6 +176,7 @@ class Relay:
         magic = sandbox_commands(
             describe=lambda: [*describe(), *self._describe()],
             restart=self._restart,
+            expose=None if expose is None else lambda port: expose(port, self._incarnation()),
             outputs=self.outputs,
             notes=self.notes,
             speaker=self.speaker,
@@ -224,6 +228,9 @@ class Relay:
         return self.exit_code is not None
 
     # --- the interpreter it serves ------------------------------------------------------------
+
+    def _incarnation(self) -> str:
+        return "" if self.link.info is None else self.link.info.incarnation
 
     def _adopt(self, info: KernelInfo) -> None:
         """Serve this interpreter from now on."""

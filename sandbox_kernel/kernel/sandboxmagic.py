@@ -18,6 +18,7 @@ def sandbox_commands(
     *,
     describe: Callable[[], list[tuple[str, str]]],
     restart: Callable[[], None],
+    expose: Callable[[int], tuple[str, str]] | None,
     outputs: KeptOutputs,
     notes: Notes,
     speaker: Speaker,
@@ -30,6 +31,8 @@ def sandbox_commands(
         Returns rows of name and value about sandbox and interpreter.
     restart : callable
         Begins to replace the interpreter; whoever does so finishes the cell.
+    expose : callable, optional
+        Exposes a port; returns the address of its preview, and a link to it in HTML.
     outputs, notes, speaker
         What the commands show, and how.
     """
@@ -71,6 +74,17 @@ def sandbox_commands(
                 msg_type, request.header, content, metadata=each.metadata, buffers=each.buffers
             )
 
+    def show_preview(request: Request, words: list[str]) -> str:
+        if len(words) != 1 or not words[0].isdecimal():
+            raise UsageProblem("%sandbox preview takes the number of a port: %sandbox preview 8000")
+        if expose is None:
+            raise UsageProblem("This kernel cannot show previews.")
+        text, link = expose(int(words[0]))
+        data = {"text/plain": text, "text/html": link}
+        content = write({"data": data, "metadata": {}, "transient": {}})
+        speaker.publish("display_data", request.header, content)
+        return ""
+
     def begin_restart(_request: Request, words: list[str]) -> None:
         _refuse_words("restart", words)
         restart()
@@ -80,6 +94,7 @@ def sandbox_commands(
         {
             "status": Command(show_status, immediate=True),
             "outputs": Command(show_outputs),
+            "preview": Command(show_preview),
             "restart": Command(begin_restart),
             "help": Command(lambda _request, _words: HELP, immediate=True),
         },

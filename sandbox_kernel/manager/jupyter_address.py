@@ -58,6 +58,10 @@ def _read(file: Path) -> JupyterAddress | None:
         url, base_url = written["url"], written["base_url"]
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    if not isinstance(url, str) or not url.startswith("http") or not isinstance(base_url, str):
+    if (
+        not isinstance(url, str)
+        or not url.startswith(("http://", "https://"))
+        or not isinstance(base_url, str)
+    ):
         return None  # such as a server at a unix socket
     return JupyterAddress(url=url, base_url=base_url)

@@ -318,3 +318,30 @@ def test_the_link_in_a_notebook_works(lab: Lab) -> None:
 
     expect(frame.get_by_role("heading")).to_have_text("hello from inside")
     expect(lab.output(0).first).to_contain_text(f"{lab.server.base}/sandbox/preview/8000-linked-")
+
+
+def test_a_sandboxed_notebook_links_to_its_own_app(lab: Lab) -> None:
+    """`%sandbox preview` is answered by the host, and opens nothing that is no port."""
+    lab.write(
+        "own.ipynb",
+        "import subprocess, time, urllib.request\n"
+        "open('index.html', 'w').write('<h1>hello from the cell</h1>')\n"
+        "server = subprocess.Popen(['python', '-m', 'http.server', '8000'])\n"
+        "for _ in range(100):\n"
+        "    try:\n"
+        "        urllib.request.urlopen('http://localhost:8000')\n"
+        "    except OSError:\n"
+        "        time.sleep(0.1)\n"
+        "    else:\n"
+        "        break",
+        "%sandbox preview 8000",
+        "%sandbox preview 80",
+    )
+    lab.open("own.ipynb")
+    for number in range(3):
+        lab.run_cell(number)
+    with lab.page.expect_popup() as popup:
+        lab.output(1).get_by_role("link", name="port 8000").click(timeout=60_000)
+
+    expect(popup.value.get_by_role("heading")).to_have_text("hello from the cell")
+    expect(lab.output(2).first).to_contain_text("Port 80 is not a number from 1024 to 65535")
