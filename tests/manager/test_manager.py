@@ -16,6 +16,7 @@ from sandbox_kernel.errors import (
     InvalidSandboxIdError,
     SandboxConfigurationError,
     SandboxError,
+    SandboxRunningError,
     StorageError,
 )
 from sandbox_kernel.manager.doorbell import call_once
@@ -362,6 +363,23 @@ def test_idle_rules_reach_a_running_sandbox(manager):
 
     manager.ensure("a", changes={"sleep_after": None})
     assert health(running).sleeps_in is None
+
+
+def test_configure_starts_nothing_and_changes_a_running_one_only_in_its_rules(manager):
+    """Rules of idle sleep at once; the rest when it does not run, for its next start."""
+    assert not manager.configure("demo", {"keep_alive": True})
+    assert manager.list() == []
+    manager.ensure("demo")
+    assert manager.configure("demo", {"keep_alive": True})
+    assert manager.lookup("demo").spec.keep_alive
+    with pytest.raises(SandboxRunningError, match="keep_packages"):
+        manager.configure("demo", {"keep_alive": False, "keep_packages": True})
+    assert manager.lookup("demo").spec.keep_alive
+
+    manager.stop("demo", grace=0.0)
+    assert manager.configure("demo", {"keep_packages": True})
+    assert manager.lookup("demo").state == "stopped"
+    assert manager.ensure("demo").spec.keep_packages
 
 
 def test_a_sandbox_that_fell_asleep_is_started_by_the_next_ensure(manager):
