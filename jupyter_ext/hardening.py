@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager, NoSuchKernel
 from jupyter_core.paths import jupyter_path
+from jupyter_core.utils import ensure_async
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import JupyterHandler
 from jupyter_server.nbconvert import handlers as nbconvert
@@ -53,6 +54,9 @@ _DEFAULT_KERNEL = "sandbox-python"
 _HOST_EXTENSIONS = frozenset({"jupyter_lsp"})
 """Extensions that start programs on files of users; by the alphabet they are linked after ours."""
 _CONFIGURATION = str(Path(__file__).parent / "locked")
+# By any letters: nbconvert finds its exporters so.
+_PROGRAM_EXPORTS = frozenset({"latex", "pdf", "qtpdf", "qtpng", "webpdf"})
+_EXPORTER = re.compile(r"[A-Za-z0-9_-]+")
 _SCRIPT_TYPE = re.compile(r"javascript|ecmascript|jscript|livescript", re.IGNORECASE)
 _INLINE_SCRIPT = re.compile(
     r"<script(?:\s+type=['\"](?:text/javascript|module)['\"])?\s*>(.*?)</script>", re.DOTALL
@@ -160,6 +164,11 @@ def lock(serverapp: ServerApp) -> None:
     # Those that start first and are asked for later would be answered with success.
     serverapp.config.MultiKernelManager.use_pending_kernels = False
     serverapp.config.LabApp.extension_manager = "readonly"
+    # Templates are programs, and nbconvert takes those beside the notebooks first of all.
+    serverapp.config.TemplateExporter.extra_template_basedirs = []
+    if sys.path[:1] in ([""], [os.getcwd()]):
+        # Of ``python -m``: what is imported later shall not be what somebody has put there.
+        del sys.path[0]
     for name in _HOST_EXTENSIONS & set(serverapp.extension_manager.extensions):
         serverapp.extension_manager.extensions[name].enabled = False
     path = [
@@ -322,8 +331,49 @@ class _NoScripts(web.RequestHandler):
         super().set_header(name, value)
 
 
+class _TamedContents:
+    """The contents manager, whose notebooks do not say by which class they are converted.
+
+    A name with dots would be imported, and that of an export which is refused would still be made.
+    """
+
+    def __init__(self, manager: Any) -> None:  # of whatever class was chosen
+        self._manager = manager
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._manager, name)
+
+    async def get(self, *arguments: Any, **named: Any) -> Any:
+        """Return what the manager does, but for the exporter that it names."""
+        model = await ensure_async(self._manager.get(*arguments, **named))
+        content = model.get("content")
+        language = _named(content, "metadata", "language_info")
+        if isinstance(language, dict) and not _is_harmless_export(
+            language.get("nbconvert_exporter")
+        ):
+            del language["nbconvert_exporter"]
+        return model
+
+
+def _is_harmless_export(name: object) -> bool:
+    """Whether an exporter, or none, is one of nbconvert's own and starts no program."""
+    return name is None or (
+        isinstance(name, str)
+        and _EXPORTER.fullmatch(name) is not None
+        and name.lower() not in _PROGRAM_EXPORTS
+    )
+
+
 class ConvertedHandler(_NoScripts, nbconvert.NbconvertFileHandler):
-    """``nbconvert``, whose scripts have the type that the notebook names."""
+    """``nbconvert``, whose scripts have the type that the notebook names.
+
+    It stands before that for notebooks in the request as well, which is not there.
+    """
+
+    @property
+    def contents_manager(self) -> Any:
+        """Where notebooks come from."""
+        return _TamedContents(super().contents_manager)
 
 
 class ExportsHandler(JupyterHandler):
@@ -355,7 +405,7 @@ def handlers(serverapp: ServerApp) -> list[tuple[Any, ...]]:
         (_pattern(default_handlers, MainKernelHandler), KernelsHandler),
         (_pattern(sessions.default_handlers, sessions.SessionRootHandler), SessionsHandler),
         (_pattern(sessions.default_handlers, sessions.SessionHandler), SessionHandler),
-        (r"/nbconvert/(?:pdf|webpdf|qtpdf|qtpng)(?:/.*)?", ExportsHandler),
+        (rf"/nbconvert/(?i:{'|'.join(sorted(_PROGRAM_EXPORTS))})(?:/.*)?", ExportsHandler),
         (_pattern(nbconvert.default_handlers, nbconvert.NbconvertFileHandler), ConvertedHandler),
     ]
     if contents.files_handler_class is not None:

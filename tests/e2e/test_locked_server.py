@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from email.message import Message
+from pathlib import Path
 
 import pytest
 
@@ -198,6 +199,63 @@ def test_no_program_of_the_host_is_started(server, locked_home):
     assert head(server, "/nbconvert/pdf", "POST")[0] == 403
     assert head(server, "/nbconvert/html/e.ipynb")[0] == 200
     assert head(server, "/lsp/status")[0] == 404
+
+
+EXPORTERS = {
+    "import": {"nbconvert_exporter": "planted.Exporter"},
+    "program": {"nbconvert_exporter": "WebPDF"},
+    "plain": {"nbconvert_exporter": "python"},
+    "none": {},
+}
+"""Exporters that a notebook names."""
+
+
+def plant(folder: Path) -> Path:
+    """Put into a folder what converting its notebooks would run; return the file that tells."""
+    ran = folder / "ran"
+    (folder / "planted.py").write_text(
+        f"open({str(ran)!r}, 'a').write('module ')\n"
+        "from nbconvert.exporters import PythonExporter as Exporter\n"
+    )
+    template = f"{{{{ cycler.__init__.__globals__.os.system('echo template >> {ran}') }}}}"
+    for name in ("lab/index.html.j2", "script/script.j2", "webpdf/index.html.j2"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(template)
+    for name, exporter in EXPORTERS.items():
+        notebook = {
+            "cells": [{"cell_type": "raw", "metadata": {}, "source": "converted"}],
+            "metadata": {"language_info": {"name": "x", **exporter}},
+            "nbformat": 4,
+            "nbformat_minor": 4,
+        }
+        (folder / f"{name}.ipynb").write_text(json.dumps(notebook))
+    return ran
+
+
+def test_conversions_of_a_server_as_it_comes_run_what_lies_beside_notebooks(new_home):
+    """The positive control of the next test."""
+    home = new_home()
+    ran = plant(home.work)
+    with JupyterServer(home, app="jupyterlab") as server:
+        head(server, "/nbconvert/script/import.ipynb")
+        head(server, "/nbconvert/html/none.ipynb")
+    assert set(ran.read_text().split()) == {"module", "template"}
+
+
+def test_conversions_run_nothing_that_lies_beside_notebooks(server, locked_home):
+    """Neither a module that a notebook names, nor a template, nor a program by another spelling."""
+    ran = plant(locked_home.work)
+
+    for path in ("script/import", "script/program", "script/plain", "script/none", "html/none"):
+        status, _, body = head(server, f"/nbconvert/{path}.ipynb")
+        assert status == 200, path
+        assert b"%PDF" not in body
+    assert b"converted" in body
+    for path in ("PDF/none.ipynb", "WebPdf/none.ipynb", "Latex/none.ipynb", "latex/none.ipynb"):
+        assert head(server, f"/nbconvert/{path}")[0] == 403, path
+    for name in ("script", "html", "LATEX"):
+        assert head(server, f"/nbconvert/{name}", "POST")[0] in (403, 405), name
+    assert not ran.exists()
 
 
 @pytest.mark.parametrize("path", ["/lab", "/login", "/nowhere"])
