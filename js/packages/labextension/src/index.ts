@@ -1,9 +1,10 @@
 /**
- * Listens to frames, and is found by JupyterLab as an extension that was built before.
+ * Listens to frames and notebooks, and is found by JupyterLab as an extension that was built before.
  */
 
 import { FocusGuard } from "./focus.js";
 import { askedHeight, FrameHeight } from "./heights.js";
+import { type Notebook, withholdWidgets } from "./widgets.js";
 
 const FRAMES = "iframe.jupyter-sandbox-frame";
 const NAME = "@jupyter-sandbox/labextension";
@@ -63,13 +64,41 @@ function isWalledOff(frame: HTMLIFrameElement): boolean {
   return frame.sandbox.length === 1 && frame.sandbox.contains("allow-scripts");
 }
 
+// What this needs of JupyterLab's own objects.
+interface DocumentContext {
+  readonly model: object;
+  readonly sessionContext: { readonly session?: { readonly kernel?: { readonly name: string } } };
+}
+interface Application {
+  readonly docRegistry: {
+    addWidgetExtension(
+      factory: string,
+      extension: { createNew(panel: unknown, context: DocumentContext): void },
+    ): unknown;
+  };
+}
+
+/** Keep what a notebook's file says of widgets from those who would make them. */
+function guard(app: Application): void {
+  app.docRegistry.addWidgetExtension("Notebook", {
+    createNew: (_, { model, sessionContext }) => {
+      if ("getMetadata" in model && "cells" in model) {
+        withholdWidgets(model as Notebook, () => sessionContext.session?.kernel?.name);
+      }
+    },
+  });
+}
+
 const plugin = {
   id: `${NAME}:frames`,
-  description: "Gives framed outputs of sandboxes the height of what they show, and no focus.",
+  description:
+    "Gives framed outputs of sandboxes the height of what they show, and no focus; and keeps saved" +
+    " widgets of notebooks that are not trusted, or of sandboxes, from acting.",
   autoStart: true,
-  activate: () => {
+  activate: (app: Application) => {
     listen(window);
     watch(window);
+    guard(app);
   },
 };
 

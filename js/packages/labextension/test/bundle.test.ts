@@ -28,7 +28,7 @@ test("the kept extension is the one of these sources: else run `make bundle` and
   expect(files(KEPT)).toEqual(files(fresh));
 });
 
-test("JupyterLab finds one plugin, which listens to frames and starts by itself", async () => {
+test("JupyterLab finds one plugin, which listens to frames and notebooks and starts by itself", async () => {
   const { jupyterlab } = JSON.parse(readFileSync(join(fresh, "package.json"), "utf8"));
   const script = readFileSync(join(fresh, jupyterlab._build.load), "utf8");
   const heard: string[] = [];
@@ -42,17 +42,23 @@ test("JupyterLab finds one plugin, which listens to frames and starts by itself"
       init(): void;
       get(
         name: string,
-      ): Promise<() => { __esModule: true; default: { autoStart: boolean; activate(): void } }>;
+      ): Promise<
+        () => { __esModule: true; default: { autoStart: boolean; activate(app: object): void } }
+      >;
     }
   >;
   const container = containers[NAME];
   container?.init();
   const module = (await container?.get(jupyterlab._build.extension))?.();
   const found = module?.default;
-  found?.activate();
+  const watched: string[] = [];
+  found?.activate({
+    docRegistry: { addWidgetExtension: (factory: string) => watched.push(factory) },
+  });
 
   expect(module).toHaveProperty("__esModule", true);
   expect(found?.autoStart).toBe(true);
   expect(heard).toEqual(["message", "focusin", "keydown", "blur"]);
+  expect(watched).toEqual(["Notebook"]);
   await expect(container?.get("./style")).rejects.toThrow();
 });
