@@ -42,7 +42,7 @@ from sandbox_kernel.wire.operations import OPERATIONS, Empty
 from sandbox_kernel.wire.record import Record
 
 if TYPE_CHECKING:
-    from jupyter_ext.route import Route
+    from jupyter_ext.route import Action, Route
     from sandbox_kernel.client.sandbox import Sandbox
 
 __all__ = ["MAX_JSON", "RestHandler", "UnknownHandler"]
@@ -148,11 +148,7 @@ class RestHandler(APIHandler):
         route = self._routes.get(method)
         if route is None:
             raise web.HTTPError(405)
-        if not await ensure_async(
-            self.authorizer.is_authorized(
-                self, self.current_user, route.action.value, self.auth_resource
-            )
-        ):
+        if not await self.may(route.action):
             raise web.HTTPError(
                 403, "User is not authorized to %s on resource: sandboxes", route.action.value
             )
@@ -167,6 +163,16 @@ class RestHandler(APIHandler):
             taken = self._taken
             self._work = asyncio.create_task(self._do(dict(self.path_kwargs)))
             self._work.add_done_callback(lambda _: taken.discard())
+
+    async def may(self, action: Action) -> bool:
+        """Whether who asks may do things of this kind."""
+        return bool(
+            await ensure_async(
+                self.authorizer.is_authorized(
+                    self, self.current_user, action.value, self.auth_resource
+                )
+            )
+        )
 
     @property
     def _announced(self) -> int:
@@ -363,6 +369,15 @@ class RestHandler(APIHandler):
         elif self.get_status() == 200 and not self._has_status:
             self.set_status(route.status)
         self.finish(dump_json(value))
+
+    def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
+        """Tell of an error; an answer that has begun is broken off: it must not look whole."""
+        if not self._headers_written:
+            super().send_error(status_code, **kwargs)
+            return
+        self._finished = True
+        connection: Any = self.request.connection
+        connection.close()
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """End the request with an error; of faults of ours it says that there was one."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from jupyter_ext.rest_commands import MAX_OUTPUT, USUAL_OUTPUT
 from jupyter_ext.rest_stream import Format, pour
+from jupyter_ext.route import Action
 from sandbox_kernel.client.by_name import stream_by_name
 from sandbox_kernel.errors import (
     ProcessNotFoundError,
@@ -171,10 +172,10 @@ class ExposedPortDescription(Record):
 
     port: int
     name: str | None
-    token: str
-    """Whoever has it reaches the port."""
-    url: str
-    """Where the preview is, as an absolute path of this server."""
+    token: str | None
+    """Whoever has it reaches the port; null for who may only read."""
+    url: str | None
+    """Where the preview is, as an absolute path of this server; it holds the token."""
     exposed_at: float
 
 
@@ -199,15 +200,20 @@ async def unexpose(handler: RestHandler, wish: PortName) -> Empty:
 async def exposed(handler: RestHandler, _: Record) -> ExposedPortList:
     """Answer with the exposed ports."""
     found = await handler.sandbox.get_exposed_ports()
-    return ExposedPortList(exposed_ports=[_described(handler, each) for each in found])
+    shown = await handler.may(Action.EXECUTE)
+    return ExposedPortList(
+        exposed_ports=[_described(handler, each, is_told=shown) for each in found]
+    )
 
 
-def _described(handler: RestHandler, exposed_port: ExposedPort) -> ExposedPortDescription:
+def _described(
+    handler: RestHandler, exposed_port: ExposedPort, *, is_told: bool = True
+) -> ExposedPortDescription:
     label = f"{exposed_port.port}-{exposed_port.sandbox_id}-{exposed_port.token}"
     return ExposedPortDescription(
         port=exposed_port.port,
         name=exposed_port.name,
-        token=exposed_port.token,
-        url=f"{handler.base_url}sandbox/preview/{label}/",
+        token=exposed_port.token if is_told else None,
+        url=f"{handler.base_url}sandbox/preview/{label}/" if is_told else None,
         exposed_at=exposed_port.exposed_at,
     )

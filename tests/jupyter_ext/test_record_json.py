@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 
 import pytest
@@ -38,10 +39,8 @@ def _is_text(data):
 @given(st.binary(max_size=300))
 def test_a_body_is_an_object_or_refused(data):
     """No other exception, whatever comes."""
-    try:
+    with contextlib.suppress(ValidationFailedError):
         assert isinstance(load_object(data), dict)
-    except ValidationFailedError:
-        pass
 
 
 @given(st.dictionaries(st.text(max_size=12), st.lists(st.binary(max_size=12), min_size=1)))

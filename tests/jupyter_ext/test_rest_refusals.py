@@ -11,6 +11,7 @@ import tarfile
 import threading
 import time
 
+import psutil
 import pytest
 
 from jupyter_ext.routes import ROUTES
@@ -481,6 +482,52 @@ def test_a_slow_reader_slows_the_program_and_not_the_server(rest):
     assert time.monotonic() - begin < 10
     assert not _exists(rest, "/tmp/done")
     connection.close()
+
+
+def test_an_answer_that_breaks_off_does_not_look_whole(server):
+    """When the sandbox ends in the middle of a file or an archive, the client can tell."""
+    rest = RestClient(server)
+    box = "sandboxes/breaks"
+    make = {"command": "mkdir d; head -c 200000000 /dev/urandom > d/big", "session": None}
+    for path in ("files/workspace/d/big", "fs/archive?path=/workspace/d"):
+        assert rest("POST", f"{box}/exec", make).value["exit_code"] == 0
+        connection, answer = rest.open("GET", f"{box}/{path}")
+        assert len(answer.read(1 << 20)) == 1 << 20
+        assert rest("POST", f"{box}/stop", {"grace": 0}).status == 200
+        is_broken = False
+        try:
+            while answer.read(1 << 20):
+                pass
+        except (http.client.IncompleteRead, ConnectionError):
+            is_broken = True
+        # With a length announced, the library ends without a word.
+        assert is_broken or answer.length
+        connection.close()
+
+
+def test_files_of_any_size_pass_through_little_memory(server, rest):
+    """Nothing is kept of what passes, both ways."""
+    size, piece = 300 << 20, b"0123456789abcdef" * 65536
+    process = psutil.Process(server.process.pid)
+    before, most = process.memory_info().rss, 0
+
+    def pieces():
+        nonlocal most
+        for _ in range(size // len(piece)):
+            most = max(most, process.memory_info().rss)
+            yield piece
+
+    path = f"{BOX}/files/workspace/large"
+    assert rest("PUT", path, raw=pieces(), timeout=120).value["size"] == size
+    connection, answer = rest.open("GET", path, timeout=120)
+    received = 0
+    while data := answer.read(1 << 20):
+        received += len(data)
+        most = max(most, process.memory_info().rss)
+    connection.close()
+    assert received == size
+    assert most - before < 64 << 20
+    rest("DELETE", path)
 
 
 # --- archives ---------------------------------------------------------------------------------
