@@ -6,6 +6,7 @@ Each function takes the parameter's name and the value, and returns the value as
 from __future__ import annotations
 
 import math
+import numbers
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -88,25 +89,35 @@ def check_flags(options: Any) -> None:  # any dataclass
                 flag(each.name, getattr(options, each.name))
 
 
+def _plain(value: object) -> int | float | None:
+    """Return a number of another library as one of Python's own."""
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return float(value) if isinstance(value, numbers.Real) else None
+
+
 def number(name: str, value: object, *, of: str = "seconds", least: float | None = 0.0) -> float:
     """Return a number, which may be infinite; neither text nor a bool nor NaN is one."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
+    # Also those of numpy, which are no float and no int, and which JSON does not know.
+    known = value if isinstance(value, int | float) else _plain(value)
+    if known is None or isinstance(known, bool) or math.isnan(known):
         raise ValidationFailedError(name, f"must be a number of {of}, not {_shown(value)}")
-    if least is not None and value < least:
+    if least is not None and known < least:
         raise ValidationFailedError(name, f"must be at least {least:g}, not {_shown(value)}")
-    return value
+    return known
 
 
 def count(name: str, value: object, *, least: int | None = 0, of: str = "") -> int:
     """Return a whole number."""
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    if not isinstance(value, int) or not is_whole or (least is not None and value < least):
+    known = value if isinstance(value, int) else _plain(value)
+    is_whole = isinstance(known, int) and not isinstance(known, bool)
+    if not isinstance(known, int) or not is_whole or (least is not None and known < least):
         unit = f" of {of}" if of else ""
         begin = "" if least is None else f" from {least} on"
         raise ValidationFailedError(
             name, f"must be a whole number{unit}{begin}, not {_shown(value)}"
         )
-    return value
+    return known
 
 
 def text(name: str, value: object) -> str:

@@ -302,7 +302,10 @@ class NotebookFolderRefusedError(SandboxConfigurationError):
     def __init__(self, folder: str, reason: str) -> None:
         super().__init__(
             f"Folder {folder} is not shared with the sandbox: {reason}.",
-            hint="Move the notebook into a folder of its own, or set notebook_folder = 'none'.",
+            hint=(
+                "Name another folder, such as one of the notebook's own, or share none: "
+                "notebook_folder=None in Python, c.SandboxManager.notebook_folder = 'none' for all."
+            ),
             context={"folder": folder, "reason": reason},
         )
 
@@ -699,11 +702,17 @@ class ProcessWaitTimeoutError(OperationError):
     code = "PROCESS_WAIT_TIMEOUT"
     http_status = 408
 
-    def __init__(self, process_id: str, timeout: float) -> None:
+    def __init__(self, process_id: str, timeout: float, pattern: str | None = None) -> None:
+        context: dict[str, Any] = {"process_id": process_id[:80], "timeout": timeout}
+        missing, hint = "ended", "Wait again, or end it with kill()."
+        if pattern is not None:
+            context["pattern"] = pattern[:200]
+            missing = f"written {pattern[:200]!r}"
+            hint = "logs() has what it wrote; wait again, or end it with kill()."
         super().__init__(
-            f"Process {process_id[:80]!r} had not ended after {timeout:g} s; it runs on.",
-            hint="Wait again, or end it with kill().",
-            context={"process_id": process_id[:80], "timeout": timeout},
+            f"Process {process_id[:80]!r} had not {missing} after {timeout:g} s; it runs on.",
+            hint=hint,
+            context=context,
         )
 
 
@@ -902,7 +911,11 @@ class InvalidPortError(PortError):
         OperationError.__init__(
             self,
             f"Port {shown} {reason}.",
-            hint="Let the program listen on another one.",
+            hint=(
+                f"Pass the number {port.strip()}, without quotes."
+                if isinstance(port, str) and port.strip().isdecimal()
+                else "Let the program listen on another one."
+            ),
             context={"port": shown},
         )
 

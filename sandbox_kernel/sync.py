@@ -210,7 +210,7 @@ class Process:
         """Close the process's input: it reads end of file."""
         _thread.run(self._process.close_stdin())
 
-    def send_signal(self, signal: int, *, group: bool = True) -> None:
+    def send_signal(self, signal: int | str, *, group: bool = True) -> None:
         """Send a signal to the process's whole group, or to the process alone."""
         _thread.run(self._process.send_signal(signal, group=group))
 
@@ -218,11 +218,11 @@ class Process:
         """Send SIGTERM to the process's whole group."""
         _thread.run(self._process.terminate())
 
-    def kill(self, signal: int = _SIGKILL) -> None:
-        """Send a signal, 1 to 64, to the process's whole group; returns when it is delivered."""
+    def kill(self, signal: int | str = _SIGKILL) -> None:
+        """Send a signal, 1 to 64 or a name, to the whole group; returns when it is delivered."""
         _thread.run(self._process.kill(signal))
 
-    def wait_for_exit(self, *, timeout: float | None = None) -> ProcessExit:
+    def wait_for_exit(self, timeout: float | None = None) -> ProcessExit:
         """Wait until the process has ended; see `sandbox_kernel.Process.wait_for_exit`."""
         return _thread.run(self._process.wait_for_exit(timeout=timeout))
 
@@ -333,7 +333,7 @@ class Terminal:
         """Iterate over what came to the terminal; see `sandbox_kernel.Terminal.output`."""
         return _iterate(self._terminal.output(since=since, replay=replay, follow=follow))
 
-    def wait_for_exit(self, *, timeout: float | None = None) -> TerminalExit:
+    def wait_for_exit(self, timeout: float | None = None) -> TerminalExit:
         """Wait until the terminal has ended; see `sandbox_kernel.Terminal.wait_for_exit`."""
         return _thread.run(self._terminal.wait_for_exit(timeout=timeout))
 

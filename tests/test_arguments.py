@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import contextlib
+import fractions
 import json
 import math
+import numbers
 import pathlib
 import signal
+import sqlite3
 
 import pytest
 
@@ -21,6 +25,7 @@ from sandbox_kernel.errors import (
 )
 from sandbox_kernel.manager.manager import Manager
 from sandbox_kernel.manager.settings import Settings, load_settings
+from tests.support.managed import plain_manager
 
 NO_BOOLS = ["no", "False", "false", "off", "", "yes", 0, 1, None, []]
 SPEC_FLAGS = [
@@ -196,3 +201,39 @@ def test_a_text_is_one_pattern():
     for value in ([3], 3, None):
         with pytest.raises(ValidationFailedError, match="'include'"):
             arguments.patterns("include", value)
+
+
+def test_numbers_of_other_libraries_become_plain_ones():
+    """A notebook's numbers often come from numpy, which registers its own as these do."""
+
+    class Whole:
+        def __int__(self):
+            return 5
+
+        def __float__(self):
+            return 5.0
+
+    numbers.Integral.register(Whole)
+    half = fractions.Fraction(1, 2)
+
+    assert type(arguments.count("n", Whole())) is int
+    assert arguments.number("n", half) == 0.5
+    assert type(Limits(cpus=half).cpus) is float
+    with pytest.raises(ValidationFailedError):
+        arguments.count("n", half)
+
+
+def test_a_stored_text_for_a_bool_opens_nothing(tmp_path):
+    """What an earlier release took is read as damage: the default holds, and the rest is listed."""
+    with plain_manager(tmp_path / "sandbox") as manager:
+        manager.ensure("demo")
+        manager.stop("demo")
+        with contextlib.closing(
+            sqlite3.connect(tmp_path / "sandbox" / "registry.sqlite3")
+        ) as stored:
+            [row] = stored.execute("SELECT spec FROM sandbox").fetchall()
+            changed = json.dumps({**json.loads(row[0]), "network": "no"})
+            stored.execute("UPDATE sandbox SET spec = ?", (changed,))
+            stored.commit()
+
+        assert [info.spec.network for info in manager.list()] == [False]

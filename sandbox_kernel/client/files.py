@@ -741,10 +741,11 @@ def _mode(mode: int | str | None) -> int | None:
 
 
 def _read(path: str, offset: int, length: int | None) -> ReadFileRequest:
-    count("offset", offset, of="bytes")
-    if length is not None:
-        count("length", length, of="bytes")
-    return ReadFileRequest(path=path, offset=offset, length=length)
+    return ReadFileRequest(
+        path=path,
+        offset=count("offset", offset, of="bytes"),
+        length=None if length is None else count("length", length, of="bytes"),
+    )
 
 
 def _too_large(path: str, most: int) -> FileTooLargeError:

@@ -103,6 +103,9 @@ def _told(path: Path, action: str) -> Iterator[None]:
             raise StorageFullError(where, action) from error
         reason = error.strerror or str(error)
         mend = "It is a folder of this machine: check its owner and permissions."
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            reason = "it does not exist" if error.errno == errno.ENOENT else "it is no folder"
+            mend = "Name a folder of this machine."
         raise StorageError(where, action, reason, mend) from error
 
 

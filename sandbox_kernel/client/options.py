@@ -20,6 +20,7 @@ class SandboxOptions(TypedDict, total=False):
     """What may differ from the settings; each name is a field of `SandboxSpec`."""
 
     engine: str
+    image: str
     network: bool
     notebook_folder: str | os.PathLike[str] | None
     folder_mode: FolderMode | str
@@ -93,8 +94,9 @@ def spec_changes(options: Mapping[str, Any]) -> dict[str, Any]:
     with as_configuration():
         for name in _FLAGS & changes.keys():
             flag(name, changes[name])
-        if changes.get("engine") is not None:
-            text("engine", changes["engine"])
+        for name in ("engine", "image"):
+            if changes.get(name) is not None:
+                text(name, changes[name])
         if "env" in changes:
             changes["env"] = environment(changes["env"], may_unset=False)
         if changes.get("notebook_folder") is not None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from sandbox_kernel.arguments import count, flag
 from sandbox_kernel.client.port_forward import PortForward
 from sandbox_kernel.client.port_stream import closed, open_streams
 from sandbox_kernel.client.port_wait import wait_request
@@ -21,10 +22,12 @@ from sandbox_kernel.errors import (
     ServiceNotRespondingError,
     StalePreviewUrlError,
     UnauthorizedError,
+    ValidationFailedError,
 )
 from sandbox_kernel.manager.ports import ExposedPort, check_exposure
 from sandbox_kernel.wire.operations import Empty
 from sandbox_kernel.wire.port_operations import (
+    HIGHEST_PORT,
     ConnectPortRequest,
     ListeningPort,
     PortList,
@@ -196,12 +199,17 @@ class PortOperations(ABC):
 
         Raises
         ------
+        InvalidPortError, ValidationFailedError
+            A port is none.
         OSError
-            When it is entered: the local port is in use.
+            When it is entered: the local port is in use (``errno.EADDRINUSE``).
         """
         check_port(port)
+        local = count("local_port", local_port)
+        if local > HIGHEST_PORT:
+            raise ValidationFailedError("local_port", f"must be 0 to {HIGHEST_PORT}, not {local}")
         connect = functools.partial(self.connect_port, port)
-        return PortForward(connect, local_port=local_port, is_private=private)
+        return PortForward(connect, local_port=local, is_private=flag("private", private))
 
     # --- exposing ---
 

@@ -11,12 +11,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
+from sandbox_kernel.arguments import choice, count, flag, signal_number
 from sandbox_kernel.client.port_wait import wait_request
 from sandbox_kernel.client.time_limits import check_limit, limit_to_send
 from sandbox_kernel.errors import (
     ProcessExitedBeforeLogError,
     ProcessNotFoundError,
     ProcessWaitTimeoutError,
+    ValidationFailedError,
 )
 from sandbox_kernel.wire.operations import (
     OutputEnd,
@@ -39,7 +41,11 @@ if TYPE_CHECKING:
 __all__ = ["ExecResult", "LogMatch", "Process", "ProcessExit", "ProcessLogs", "ProcessOutput"]
 
 _MAX_OUTPUT = 256 << 20
+_SHOWN = 100
+"""Bytes or characters of each part that a result shows of itself."""
+
 _MATCH_SPAN = 1 << 16
+_STREAMS = ("stdout", "stderr")
 _SIGKILL = 9
 _SIGTERM = 15
 
@@ -79,8 +85,8 @@ class ExecResult(_Written):
     """The session whose shell ran it."""
     exit_code: int
     """The code, or 128 plus the signal that ended it."""
-    stdout: bytes = field(repr=False)
-    stderr: bytes = field(repr=False)
+    stdout: bytes
+    stderr: bytes
     signal: int | None = None
     """The signal that ended it, if one did; None for a text that ran in a session, whose shell
     tells only the code."""
@@ -91,6 +97,16 @@ class ExecResult(_Written):
     truncated: bool = False
     """Whether more was written than `max_output`; the rest is not here."""
 
+    def __repr__(self) -> str:
+        """Show what people look for: what was run, how it ended, and how its output begins."""
+        why = "" if self.reason is None else f", reason={self.reason!r}"
+        cut = ", truncated=True" if self.truncated else ""
+        return (
+            f"ExecResult(command={_beginning(self.command)}, exit_code={self.exit_code}"
+            f"{why}, duration={self.duration:.3g}, stdout={_beginning(self.stdout)}, "
+            f"stderr={_beginning(self.stderr)}{cut})"
+        )
+
     @property
     def success(self) -> bool:
         """Whether the code is 0."""
@@ -100,6 +116,13 @@ class ExecResult(_Written):
     def timed_out(self) -> bool:
         """Whether a time limit ended it."""
         return self.reason == "timeout"
+
+
+def _beginning(of: bytes | str) -> str:
+    if len(of) <= _SHOWN:
+        return repr(of)
+    unit = "bytes" if isinstance(of, bytes) else "characters"
+    return f"{of[:_SHOWN]!r}... ({len(of)} {unit})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,7 +404,7 @@ class Process:
             Bytes to collect.
         """
         chunks: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
-        cursor, room, truncated = None, max_output, False
+        cursor, room, truncated = None, count("max_output", max_output, of="bytes"), False
         async with aclosing(self.output()) as events:
             async for event in events:
                 if isinstance(event, ProcessExit):
@@ -433,6 +456,8 @@ class Process:
             `since` is no cursor of this process.
         """
         wanted = _compiled(pattern)
+        if stream is not None:
+            choice("stream", stream, _STREAMS)
         searches: dict[str, _Search] = {}
         try:
             async with (
@@ -453,12 +478,9 @@ class Process:
                             timestamp=event.timestamp,
                         )
         except TimeoutError:
-            raise ProcessWaitTimeoutError(self.id, timeout or 0.0) from None
-        shown = wanted.pattern
+            raise ProcessWaitTimeoutError(self.id, timeout or 0.0, _shown(pattern)) from None
         raise ProcessExitedBeforeLogError(
-            self.id,
-            shown if isinstance(shown, str) else shown.decode(errors="backslashreplace"),
-            0 if self.exit is None else self.exit.exit_code,
+            self.id, _shown(pattern), 0 if self.exit is None else self.exit.exit_code
         )
 
     async def write_stdin(self, data: bytes | str, *, close: bool = False) -> None:
@@ -491,22 +513,30 @@ class Process:
         """Close the process's input: it reads end of file."""
         await self.write_stdin(b"", close=True)
 
-    async def send_signal(self, signal: int, *, group: bool = True) -> None:
-        """Send a signal to the process's whole group, or to the process alone."""
-        request = SignalRequest(process_id=self.id, signal=int(signal), group=group)
+    async def send_signal(self, signal: int | str, *, group: bool = True) -> None:
+        """Send a signal to the process's whole group, or to the process alone.
+
+        Parameters
+        ----------
+        signal : int or str
+            1 to 64, or a name such as ``"SIGTERM"`` or ``"TERM"``.
+        group : bool
+            Whether its whole group gets it.
+        """
+        number = signal_number("signal", signal)
+        request = SignalRequest(process_id=self.id, signal=number, group=flag("group", group))
         await self._door.call("process.signal", request, self._info)
 
     async def terminate(self) -> None:
         """Send SIGTERM to the process's whole group."""
         await self.send_signal(_SIGTERM)
 
-    async def kill(self, signal: int = _SIGKILL) -> None:
-        """Send a signal, 1 to 64, to the process's whole group; returns when it is delivered."""
+    async def kill(self, signal: int | str = _SIGKILL) -> None:
+        """Send a signal, 1 to 64 or a name, to the whole group; returns when it is delivered."""
         await self.send_signal(signal)
 
     async def wait_for_exit(
         self,
-        *,
         timeout: float | None = None,  # noqa: ASYNC109  travels to the runtime
     ) -> ProcessExit:
         """Wait until the process has ended.
@@ -569,7 +599,17 @@ def _compiled(
         return re.compile(re.escape(pattern))
     if isinstance(pattern, bytes):
         return re.compile(re.escape(pattern))
+    if not isinstance(pattern, re.Pattern):
+        raise ValidationFailedError(
+            "pattern", f"must be text, bytes or a compiled expression, not {pattern!r:.60}"
+        )
     return pattern
+
+
+def _shown(pattern: str | bytes | re.Pattern[str] | re.Pattern[bytes]) -> str:
+    """Return a pattern as its caller wrote it."""
+    written = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
+    return written if isinstance(written, str) else written.decode(errors="backslashreplace")
 
 
 def _exit(info: ProcessInfo) -> ProcessExit | None:

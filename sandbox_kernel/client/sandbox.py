@@ -198,8 +198,7 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
     ) -> None:
         with as_configuration():
             flag("enable_default_session", enable_default_session)
-            if command_timeout is not None:
-                number("command_timeout", command_timeout)
+            limit = limit_to_send(command_timeout, "command_timeout")
         self._id = sandbox_id
         self._transport_name = chosen_transport(transport)
         self._manager = manager
@@ -208,8 +207,8 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connecting: asyncio.Lock | None = None
         self._notices: list[str] = []
-        self._command_timeout = command_timeout
-        if command_timeout is None:
+        self._command_timeout = limit
+        if limit is None:
             self._command_timeout = manager.settings.command_timeout
         self._session_id = _DEFAULT_SESSION if enable_default_session else None
 
@@ -298,8 +297,9 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
         grace : float
             Seconds the programs have to end by themselves after SIGTERM.
         """
+        seconds = number("grace", grace)
         # The connection last: what is under way hears from the runtime how it ended.
-        await self._in_thread(functools.partial(self._manager.stop, self._id, grace=grace))
+        await self._in_thread(functools.partial(self._manager.stop, self._id, grace=seconds))
         await self.aclose()
 
     async def destroy(self) -> None:
@@ -346,7 +346,7 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
         grace : float
             Seconds between SIGTERM and SIGKILL.
         """
-        answer = await self._asked("process.kill_all", KillAllRequest(grace=grace))
+        answer = await self._asked("process.kill_all", KillAllRequest(grace=number("grace", grace)))
         return 0 if answer is None else cast("KillAllResult", answer).count
 
     # --- sessions ---

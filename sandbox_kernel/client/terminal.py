@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from sandbox_kernel.arguments import number
 from sandbox_kernel.client.terminal_protocol import Acknowledged, Preview
 from sandbox_kernel.client.terminal_socket import refused, serve, socket_of
 from sandbox_kernel.client.time_limits import check_limit
@@ -482,7 +483,6 @@ class Terminal:
 
     async def wait_for_exit(
         self,
-        *,
         timeout: float | None = None,  # noqa: ASYNC109  as for processes
     ) -> TerminalExit:
         """Wait until the terminal has ended.
@@ -538,7 +538,7 @@ class Terminal:
         grace : float
             Seconds, 0 to 60.
         """
-        request = TerminateTerminalRequest(terminal_id=self.id, grace=grace)
+        request = TerminateTerminalRequest(terminal_id=self.id, grace=number("grace", grace))
         self._info = await self._call("terminal.terminate", request)
         ended = _exit(self._info)
         if ended is None:

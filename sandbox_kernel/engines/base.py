@@ -19,6 +19,7 @@ from sandbox_kernel.arguments import (
     count,
     environment,
     number,
+    text,
 )
 from sandbox_kernel.errors import SandboxConfigurationError
 from sandbox_kernel.wall.modes import Mode
@@ -99,9 +100,10 @@ class Limits:
         with as_configuration():
             for name in ("memory_bytes", "processes", "file_bytes"):
                 if (value := getattr(self, name)) is not None:
-                    count(name, value, least=None)
+                    object.__setattr__(self, name, count(name, value, least=None))
             if self.cpus is not None:
-                number("cpus", self.cpus, of="cores", least=None)
+                cpus = number("cpus", self.cpus, of="cores", least=None)
+                object.__setattr__(self, "cpus", cpus)
 
 
 def check_limits(value: object) -> None:
@@ -128,6 +130,8 @@ class SandboxSpec:
     ----------
     engine : str, optional
         The engine to use, by name or ``module:Class``; None is the one of the settings.
+    image : str, optional
+        The image to use, of an engine that has images; None is the one of the settings.
     network : bool
         Whether programs reach the network; off by default.
     notebook_folder : Path, optional
@@ -159,6 +163,7 @@ class SandboxSpec:
     """
 
     engine: str | None = None
+    image: str | None = None
     network: bool = False
     notebook_folder: Path | None = None
     folder_mode: FolderMode = FolderMode.OVERLAY
@@ -184,7 +189,9 @@ class SandboxSpec:
         """
         check_flags(self)
         with as_configuration():
-            environment(self.env, may_unset=False)
+            object.__setattr__(self, "env", environment(self.env, may_unset=False))
+            if self.image is not None:
+                text("image", self.image)
         check_limits(self.limits)
 
 
@@ -319,6 +326,8 @@ class Engine(Protocol):
 
     One that can tell what a sandbox uses has ``usage(instance)``, which returns a `Usage`, or None
     if the sandbox has gone.
+
+    One whose sandboxes can have images of their own says so with ``has_images = True``.
 
     One that can start a sandbox which gets its id later says so with ``names_later = True``.
     """

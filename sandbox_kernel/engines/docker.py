@@ -38,6 +38,7 @@ class DockerEngine:
     """
 
     name = _NAME
+    has_images = True
 
     def __init__(
         self,
@@ -95,7 +96,11 @@ class DockerEngine:
 
         host = daemon.host_of(self.settings.host)
         with closing(daemon.connect(host)) as client:
-            return Start(launch, self.settings, client, host).run()
+            return Start(launch, self._settings_of(launch), client, host).run()
+
+    def _settings_of(self, launch: Launch) -> DockerSettings:
+        image = launch.spec.image
+        return self.settings if image is None else replace(self.settings, image=image)
 
     def is_alive(self, instance: Instance, layout: StateLayout) -> bool:
         """Whether the runtime of this instance still runs.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from sandbox_kernel.engines.base import SandboxSpec
+from sandbox_kernel.engines.base import Engine, SandboxSpec
 from sandbox_kernel.errors import InvalidProcessEnvironmentError, SandboxConfigurationError
 
-__all__ = ["check_possible"]
+__all__ = ["check_image", "check_possible"]
 
 _LEAST = {
     # The runtime, a kernel and its threads; with fewer, not even the sandbox comes to be.
@@ -52,4 +52,20 @@ def check_possible(spec: SandboxSpec) -> None:
             f"sleep_after = {spec.sleep_after} is no time to wait.",
             hint="Use seconds above zero, or None, which never lets it sleep.",
             context={"setting": "sleep_after"},
+        )
+
+
+def check_image(spec: SandboxSpec, engine: Engine) -> None:
+    """Make sure that a sandbox of its own image is asked of an engine that has images.
+
+    Raises
+    ------
+    SandboxConfigurationError
+        The engine has none.
+    """
+    if spec.image is not None and not getattr(engine, "has_images", False):
+        raise SandboxConfigurationError(
+            f"image = {spec.image!r} is of no use: the {engine.name} engine has no images.",
+            hint='Ask for engine="docker", or leave the image out.',
+            context={"setting": "image"},
         )

@@ -13,13 +13,13 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from sandbox_kernel.engines.alive import is_locked
 from sandbox_kernel.engines.base import Engine, Found, Instance, Launch, SandboxSpec, StateLayout
-from sandbox_kernel.engines.possible import check_possible
+from sandbox_kernel.engines.possible import check_image, check_possible
 from sandbox_kernel.errors import (
     EngineStartError,
     InvalidProcessCwdError,
@@ -88,12 +88,12 @@ class SandboxInfo:
     state: str
     """``running`` or ``stopped``."""
     engine: str
-    spec: SandboxSpec
-    instance: Instance | None
+    spec: SandboxSpec = field(repr=False)
+    instance: Instance | None = field(repr=False)
     created_at: float
     started_at: float | None
     ephemeral: bool
-    layout: StateLayout
+    layout: StateLayout = field(repr=False)
 
 
 class Manager:
@@ -500,6 +500,8 @@ class Manager:
         name = new_pool_id()
         wanted = Wanted(spec=replace(spec, sleep_after=stay, keep_alive=False))
         check_possible(wanted.spec)
+        if wanted.spec.image is not None:
+            check_image(wanted.spec, self._engine(wanted.spec.engine or self.settings.engine))
         engine = self._engine(spec.engine or self.settings.engine)
         if not getattr(engine, "names_later", False):
             raise SandboxConfigurationError(
@@ -974,6 +976,8 @@ class Manager:
             before = Wanted(spec=entry.spec, chosen=entry.chosen)
         wanted = want(self.settings.spec(), before, spec, changes or {})
         check_possible(wanted.spec)
+        if wanted.spec.image is not None:
+            check_image(wanted.spec, self._engine(wanted.spec.engine or self.settings.engine))
         return wanted
 
     def _running(self, entry: Entry, wanted: SandboxSpec, *, started: bool) -> Running:

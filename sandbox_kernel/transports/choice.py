@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import warnings
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -17,6 +19,7 @@ TRANSPORTS = ("rpc", "http", "websocket", "inprocess")
 """Their names; the first is the default, the last is for runtimes of this very process."""
 
 _VARIABLE = "SANDBOX_TRANSPORT"
+_PACKAGE = "sandbox_kernel."
 
 
 class AnyTransport(Transport, Protocol):
@@ -41,7 +44,7 @@ class AnyTransport(Transport, Protocol):
 
 
 def chosen_transport(option: str | None, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the name of the transport to use.
+    """Return the name of the transport to use; warns where that is deprecated.
 
     Raises
     ------
@@ -54,7 +57,24 @@ def chosen_transport(option: str | None, environ: Mapping[str, str] = os.environ
         raise SandboxConfigurationError(
             f"{source} = {name!r} is unknown.", hint=f"There are: {', '.join(TRANSPORTS)}."
         )
+    if name == "websocket":
+        warnings.warn(
+            "The WebSocket transport is deprecated; use the RPC transport, which is the default.",
+            DeprecationWarning,
+            stacklevel=_callers(),
+        )
     return name
+
+
+def _callers() -> int:
+    """Return how far up the first caller is outside of this package: there it is to be mended.
+
+    Python shows such a warning to whoever runs the program only where it names the program itself.
+    """
+    frame, level = sys._getframe(1), 1  # noqa: SLF001  documented, and what `warnings` itself uses
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def make_transport(name: str, endpoint: Endpoint) -> AnyTransport:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 
 from sandbox_kernel.transports.endpoint import Endpoint
 from sandbox_kernel.transports.link import Link
@@ -26,11 +25,6 @@ class WebSocketTransport(RpcTransport):
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
-        warnings.warn(
-            "The WebSocket transport is deprecated; use the RPC transport, which is the default.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
         super().__init__(endpoint)
 
     async def _new_link(self, *, was_admitted: bool) -> Link:

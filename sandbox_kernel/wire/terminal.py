@@ -294,8 +294,8 @@ def check_size(cols: int, rows: int) -> None:
         It cannot.
     """
     for name, value, most in (("cols", cols, MOST_COLS), ("rows", rows, MOST_ROWS)):
-        if not 1 <= value <= most:
-            raise ValidationFailedError(name, f"must be 1 to {most}")
+        if not isinstance(value, int) or not 1 <= value <= most:
+            raise ValidationFailedError(name, f"must be a whole number, 1 to {most}")
     if cols * rows > MOST_CELLS:
         raise ValidationFailedError("rows", f"times cols must be at most {MOST_CELLS}")
 

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
+import socket
 from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
 
 import pytest
 
+from sandbox_kernel import sync
 from sandbox_kernel.client.sandbox import get_sandbox
+from sandbox_kernel.engines.base import SandboxSpec
+from sandbox_kernel.engines.docker import DockerEngine
 from sandbox_kernel.errors import (
     CommandNotFoundError,
     GitRepositoryNotFoundError,
     InvalidCommandError,
+    InvalidPortError,
     InvalidProcessCwdError,
     InvalidProcessEnvironmentError,
+    ProcessAbortedError,
+    ProcessWaitTimeoutError,
+    SandboxConfigurationError,
+    StorageError,
+    TerminalWaitTimeoutError,
     ValidationFailedError,
 )
 from tests.support.managed import plain_manager
@@ -261,3 +273,142 @@ async def test_a_repository_inside_is_cloned_by_its_path(sandbox):
     with pytest.raises(GitRepositoryNotFoundError, match="seen from inside the sandbox") as caught:
         await sandbox.git_checkout("file:///no/such/repository")
     assert ".." not in str(caught.value)
+
+
+async def test_a_wait_for_a_text_says_which_was_missing(sandbox):
+    """Not that the process had not ended; a stream that is none is refused."""
+    process = await sandbox.start_process(["sh", "-c", "echo out; echo err >&2; sleep 60"])
+    with pytest.raises(ProcessWaitTimeoutError, match=r"not written 'nope' .*logs\(\)") as caught:
+        await process.wait_for_log("nope", timeout=0.05)
+    assert caught.value.context["pattern"] == "nope"
+    for stream in ("out", "", 1):
+        with pytest.raises(ValidationFailedError, match="'stdout' or 'stderr'"):
+            await process.wait_for_log("out", stream=stream)
+    for pattern in (3, None, ["out"]):
+        with pytest.raises(ValidationFailedError, match="'pattern' must be text"):
+            await process.wait_for_log(pattern)
+    for limit in ("1", math.nan):
+        with pytest.raises(ValidationFailedError, match="'timeout' must be"):
+            await process.wait_for_log("out", timeout=limit)
+        with pytest.raises(ValidationFailedError, match="'timeout' must be"):
+            await process.wait_for_exit(limit)
+    with pytest.raises(ValidationFailedError, match="'max_output'"):
+        await process.logs(max_output=-1)
+
+    with pytest.raises(ProcessWaitTimeoutError, match="had not ended"):
+        await process.wait_for_exit(0.05)
+    await process.kill("TERM")
+    assert (await process.wait_for_exit(10)).signal == 15
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "sigterm", "TERM"])
+async def test_signals_are_sent_by_name(sandbox, name):
+    """As by number; another name is refused."""
+    process = await sandbox.start_process(["sleep", "60"])
+    for wrong in ("SIGNONE", None, 1.5):
+        with pytest.raises(ValidationFailedError, match="'signal' must be a signal"):
+            await process.send_signal(wrong)
+    await process.send_signal(name)
+
+    assert (await process.wait_for_exit(10)).signal == 15
+
+
+async def test_a_terminal_has_a_size_in_numbers(sandbox):
+    """Text is no number of columns."""
+    terminal = await sandbox.create_terminal(["sleep", "60"])
+    for size in (("80", 24), (80, "24"), (80.5, 24)):
+        with pytest.raises(ValidationFailedError, match="must be a whole number"):
+            await terminal.resize(*size)
+    with pytest.raises(ValidationFailedError, match="'grace' must be"):
+        await terminal.terminate(grace="1")
+    with pytest.raises(TerminalWaitTimeoutError):
+        await terminal.wait_for_exit(0.05)
+    await terminal.terminate()
+
+
+async def test_ports_and_answers_are_numbers(sandbox):
+    """What was meant is told; a local port beyond all ports is no OverflowError."""
+    with pytest.raises(InvalidPortError, match="Pass the number 8000"):
+        await sandbox.wait_for_port("8000")
+    for status in ("200", None, (200,), ("200", 299)):
+        with pytest.raises(ValidationFailedError, match="'status' must be a number"):
+            await sandbox.wait_for_port(8000, mode="http", status=status)
+    with pytest.raises(ValidationFailedError, match="'mode' must be 'tcp' or 'http'"):
+        await sandbox.wait_for_port(8000, mode="https")
+    for local in (80000, "8000", -1):
+        with pytest.raises(ValidationFailedError, match="'local_port' must be"):
+            sandbox.forward_port(8000, local)
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        taken = sandbox.forward_port(8000, used.getsockname()[1])
+        with pytest.raises(OSError, match=str(errno.EADDRINUSE)):
+            await taken.__aenter__()
+
+
+async def test_a_folder_that_is_not_there_is_told_as_such(sandbox, tmp_path):
+    """It is this machine's, and no question of owners."""
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"it does not exist\. Name a folder of this"):
+        await sandbox.upload_folder(tmp_path / "nope", "x")
+    with pytest.raises(StorageError, match="it is no folder"):
+        await sandbox.upload_folder(tmp_path / "file", "x")
+
+
+async def test_results_show_how_their_output_begins(sandbox):
+    """In a notebook one sees what happened; a sandbox's facts fit into a line or two."""
+    result = await sandbox.exec(["sh", "-c", "echo out; echo err >&2; exit 3"])
+    assert "exit_code=3" in repr(result)
+    assert r"stdout=b'out\n', stderr=b'err\n'" in repr(result)
+    assert "(100001 bytes)" in repr(await sandbox.exec(["printf", "%100001s"]))
+    assert len(repr(await sandbox.info())) < 250
+
+
+async def _runs_something(sandbox):
+    return any(each.status == "running" for each in await sandbox.list_processes())
+
+
+@pytest.mark.parametrize("how", ["words", "text", "stream"])
+async def test_who_stops_the_sandbox_ends_a_command_in_a_known_way(manager, how):
+    """Another handle's stop is no broken connection: nothing is unknown."""
+    async with get_sandbox("stopped", manager=manager) as sandbox:
+        await sandbox.exec(["true"])
+
+        async def run():
+            if how == "stream":
+                async for _ in sandbox.exec_stream(["sleep", "60"]):
+                    pass
+            else:
+                await sandbox.exec("sleep 60" if how == "text" else ["sleep", "60"])
+
+        running = asyncio.create_task(run())
+        async with asyncio.timeout(10):
+            while not await _runs_something(sandbox):  # noqa: ASYNC110  not this program's doing
+                await asyncio.sleep(0.01)
+        await get_sandbox("stopped", manager=manager).stop()
+        with pytest.raises(ProcessAbortedError):
+            await running
+
+
+async def test_an_image_needs_an_engine_that_has_images(manager):
+    """Another engine says so, before anything is made."""
+    with pytest.raises(SandboxConfigurationError, match="has no images"):
+        await get_sandbox("pictured", manager=manager, image="python:3.12").start()
+    assert await get_sandbox("pictured", manager=manager).info() is None
+
+
+def test_docker_takes_the_image_of_a_sandbox():
+    """It goes before the setting's."""
+    engine = DockerEngine(image="usual")
+
+    def launch(**options):
+        return SimpleNamespace(spec=SandboxSpec(**options))
+
+    assert engine._settings_of(launch()).image == "usual"
+    assert engine._settings_of(launch(image="own")).image == "own"
+
+
+def test_the_websocket_transport_warns_where_it_was_chosen(manager):
+    """At the line of the caller, so that Python shows it in programs and notebooks."""
+    for get in (get_sandbox, sync.get_sandbox):
+        with pytest.warns(DeprecationWarning, match="WebSocket transport is deprecated") as told:
+            get("demo", manager=manager, transport="websocket")
+        assert [each.filename for each in told] == [__file__]

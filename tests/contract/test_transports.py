@@ -28,7 +28,7 @@ from sandbox_kernel.errors import (
 )
 from sandbox_kernel.manager.manager import Manager
 from sandbox_kernel.manager.running import Running
-from sandbox_kernel.transports.choice import TRANSPORTS, make_transport
+from sandbox_kernel.transports.choice import TRANSPORTS, chosen_transport, make_transport
 from sandbox_kernel.transports.endpoint import Endpoint
 from sandbox_kernel.wire.operations import (
     ConfigureRequest,
@@ -313,11 +313,15 @@ async def test_no_descriptor_stays(name: str, running: Running) -> None:
 
 @pytest.mark.parametrize("name", ["rpc"], indirect=True)
 def test_the_websocket_transport_warns(running: Running) -> None:
-    with pytest.warns(DeprecationWarning, match="deprecated"):
-        make_transport("websocket", running.endpoint)
+    """Whoever chooses it is told, at their own line, which Python shows without being asked."""
+    with pytest.warns(DeprecationWarning, match="deprecated") as told:
+        chosen_transport("websocket")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        chosen_transport("http")
         make_transport("http", running.endpoint)
+
+    assert [each.filename for each in told] == [__file__]
 
 
 @pytest.mark.parametrize("name", ["rpc"], indirect=True)

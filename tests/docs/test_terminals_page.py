@@ -95,7 +95,7 @@ def read_until(descriptor: int, text: bytes, timeout: float = 40) -> bytes:
 )
 def test_each_parameter_is_in_the_signature_that_is_shown(function):
     """With its default."""
-    shown = re.findall(rf"\b{function.__name__}\((\w.*?)\)", _TEXT)
+    shown = re.findall(rf"\b{function.__name__}\((\S.*?)\)", _TEXT)
 
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name == "self":
