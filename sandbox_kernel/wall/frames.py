@@ -31,13 +31,36 @@ _KEPT = re.compile(
     re.ASCII,
 )
 
-# Heights come from the body: that of the document never shrinks again.
+# Heights come from the body: that of the document never shrinks again.  Where a body is stretched
+# to the room it gets, they come from what is in there.
 _SIZER = f"""<script>(() => {{
+const {{body}} = document, box = node => node.getBoundingClientRect();
+const natural = () => {{
+  const kept = body.style.cssText;
+  for (const name of ["height", "min-height"]) body.style.setProperty(name, "auto", "important");
+  const {{height}} = box(body);
+  body.style.cssText = kept;
+  return height;
+}};
+const tell = () => {{
+  const {{top, height}} = box(body), least = natural();
+  const filled = () => Math.max(...[...body.children].map(node => box(node).bottom - top));
+  parent.postMessage({{
+    type: "{HEIGHT_MESSAGE}",
+    height: Math.ceil(least < height ? Math.max(least, Math.min(filled(), height)) : least)
+  }}, "*");
+}};
+const seen = new ResizeObserver(tell);
+seen.observe(body);
+addEventListener("load", () => {{ for (const node of body.children) seen.observe(node); tell(); }});
+}})()</script>"""
+_SIZER_BEFORE = f"""<script>(() => {{
 const tell = () => parent.postMessage({{
   type: "{HEIGHT_MESSAGE}", height: Math.ceil(document.body.getBoundingClientRect().height)
 }}, "*");
 new ResizeObserver(tell).observe(document.body); addEventListener("load", tell);
 }})()</script>"""
+"""Of frames that notebooks keep from earlier versions."""
 _FORWARD = f"""<script>addEventListener("message", ({{source, data}}) => {{
   if (source === frames[0] && data?.type === "{HEIGHT_MESSAGE}" && Number.isFinite(data.height))
     parent.postMessage({{type: data.type, height: data.height}}, "*");
@@ -115,8 +138,10 @@ def document_in(framed: str) -> str | None:
         return None
     outer = _unquoted(framed.partition(" srcdoc='")[2].rpartition("'>")[0])
     inner = _unquoted(outer.partition(_INNER)[2].rpartition("'></iframe>")[0])
-    document = inner.partition(f"<body>{_SIZER}")[2].removesuffix("</body></html>")
-    return document or None
+    for sizer in (_SIZER, _SIZER_BEFORE):
+        if document := inner.partition(f"<body>{sizer}")[2].removesuffix("</body></html>"):
+            return document
+    return None
 
 
 def kept_at(framed: str) -> str | None:

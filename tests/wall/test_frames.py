@@ -6,7 +6,8 @@ import html5lib
 import pytest
 
 from sandbox_kernel.errors import SandboxConfigurationError
-from sandbox_kernel.wall.frames import content_security_policy, frame
+from sandbox_kernel.wall import frames
+from sandbox_kernel.wall.frames import content_security_policy, document_in, frame
 from sandbox_kernel.wall.modes import Mode, OutputLimits, Wall
 
 OFF, ON = Wall(), Wall(network=True)
@@ -95,3 +96,14 @@ def test_a_frame_has_a_height_that_the_user_can_change() -> None:
     assert "height:450px" in frame("x", OFF)
     assert "resize:vertical" in frame("x", OFF)
     assert "height:99px" in frame("x", OFF, height=99)
+
+
+def test_frames_of_earlier_versions_are_known() -> None:
+    """Notebooks keep them; framed as they are, they would stand in a frame of their own."""
+    framed = frame("<p>x</p>", OFF)
+    before = frames._quoted(frames._quoted(frames._SIZER_BEFORE))
+    now = frames._quoted(frames._quoted(frames._SIZER))
+
+    assert now in framed
+    assert document_in(framed.replace(now, before)) == document_in(framed) == "<p>x</p>"
+    assert document_in(framed.replace(now, "")) is None

@@ -16,6 +16,11 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 _DATA = Path(__file__).parents[3] / "data"
 _SHOW = "from IPython.display import HTML, display\ndisplay(HTML({!r}))"
+# As plotly and folium write whole documents: the first knows its height, the second takes what it gets.
+_STRETCHED = (
+    "<!doctype html><style>html, body {{ margin: 0; height: 100% }}</style>"
+    '<div style="height: {}">stretched</div><script>1</script>'
+)
 _HIGH = '<div style="height: 700px">high</div><script>1</script>'
 # Whatever room it gets, it wants more.
 _GREEDY = (
@@ -51,12 +56,18 @@ def test_frames_are_as_high_as_what_they_show(
     page = context.new_page()
     page.set_default_timeout(30_000)
     lab = Lab(page, server, shots)
-    lab.write("heights.ipynb", *(_SHOW.format(text) for text in (_HIGH, _GREEDY, _LYING)))
+    whole, low, tall = (_STRETCHED.format(each) for each in ("100%", "300px", "900px"))
+    shown = (_HIGH, _GREEDY, _LYING, whole, low, tall)
+    lab.write("heights.ipynb", *(_SHOW.format(text) for text in shown))
     lab.open("heights.ipynb")
-    for number in range(3):
+    for number in range(len(shown)):
         lab.run_cell(number)
-    high, greedy, lying = (lab.output(number).locator("iframe").first for number in range(3))
+    frames = (lab.output(number).locator("iframe").first for number in range(len(shown)))
+    high, greedy, lying, whole_frame, low_frame, tall_frame = frames
 
+    expect(low_frame).to_have_css("height", "300px")
+    expect(tall_frame).to_have_css("height", "900px")
+    expect(whole_frame).to_have_css("height", "450px")
     expect(high).to_have_css("height", "700px")
     expect(lying).to_have_css("height", "300px")
     height = page.wait_for_function(
