@@ -79,9 +79,41 @@ def test_cells_of_a_notebook_have_no_command_that_acts(text: str) -> None:
     assert changes
 
 
+DEFINITIONS = [
+    r"$\renewcommand{\alpha}{\beta}$",
+    r"$\newcommand\x{y}$",
+    r"$\def\alpha{\beta}$",
+    r"$\let\alpha\beta$",
+    r"$\newenvironment{matrix}{}{}$",
+    r"$\DeclareMathOperator{\sin}{cos}$",
+    r"$\definecolor{red}{RGB}{0,0,0}$",
+]
+
+
+@pytest.mark.parametrize("text", DEFINITIONS)
+def test_an_output_defines_nothing_for_formulas_of_others(text: str) -> None:
+    """A page keeps what is defined for all its formulas; a notebook's own cells may need that."""
+    defines = re.compile(r"\\(?:def|let|\w*new\w+|DeclareMathOperator|definecolor)(?![A-Za-z])")
+    assert defines.search(text)
+
+    for form in ("text/html", "text/markdown"):
+        data, _ = forms.bundle({form: text}, {}, Wall())
+        assert not defines.search(typeset(data["text/html"])), form
+    data, _ = forms.bundle({"text/latex": text}, {}, Wall())
+    assert "withheld" in data["text/plain"]
+    assert not defines.search(formulas.tame(text))
+    assert formulas.tame_markdown(text) == text
+
+
 @pytest.mark.parametrize(
     "text",
-    [r"$\frac{a}{b}\hat{x}$ \(\mathbf{x}\)", r"C:\dir\x", r"\stylex \hrefs", "&amp; <b>x</b>"],
+    [
+        r"$\frac{a}{b}\hat{x}$ \(\mathbf{x}\)",
+        r"C:\dir\x",
+        r"\stylex \hrefs",
+        r"\left( \lettered \define",
+        "&amp; <b>x</b>",
+    ],
 )
 def test_other_formulas_are_not_touched(text: str) -> None:
     assert formulas.tame(text) == text
