@@ -37,6 +37,7 @@ from jupyter_ext.preview_headers import (
     shared_out,
     without_secret,
 )
+from jupyter_ext.preview_kept import Connection, KeptConnections
 from jupyter_ext.preview_pages import refusal
 from jupyter_ext.preview_place import (
     PATH,
@@ -46,6 +47,7 @@ from jupyter_ext.preview_place import (
     path_name,
     ticket_holds,
 )
+from sandbox_kernel.client.sandbox import Sandbox
 from sandbox_kernel.errors import (
     PortError,
     PreviewAnswerError,
@@ -58,6 +60,7 @@ from sandbox_kernel.manager.preview_label import PreviewLabel
 __all__ = ["HANDLERS", "SandboxPreview", "serve_hosts"]
 
 _SETTINGS, _HOSTS, _LOCKED = "sandbox_preview", "sandbox_preview_hosts", "sandbox_locked"
+_KEPT = "sandbox_preview_kept"
 _METHODS = (
     *("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
     *("PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "REPORT", "SEARCH"),
@@ -189,11 +192,8 @@ class _Proxy(web.RequestHandler):
         target = self._target
         try:
             sandbox = handle(target.sandbox_id)
-            async with sandbox.connect_exposed_port(target.port, target.token, limit=_PIECE) as (
-                reader,
-                writer,
-            ):
-                await self._converse(Exchange(target.port, reader, writer), reader, writer)
+            if not await self._repeats(sandbox):
+                await self._use(await Connection.open(sandbox, target))
         except (SandboxError, OSError) as error:
             self._failed(error)
         except asyncio.CancelledError:
@@ -205,10 +205,49 @@ class _Proxy(web.RequestHandler):
         finally:
             self._is_open.set()
 
-    async def _converse(
-        self, exchange: Exchange, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _repeats(self, sandbox: Sandbox) -> bool:
+        """Use a connection that is kept; False if there is none, or it had ended just then."""
+        if not self._may_repeat:
+            return False
+        connection = await self._kept.take(sandbox, self._target)
+        if connection is None:
+            return False
+        try:
+            await self._use(connection)
+        except PreviewTimeoutError:
+            raise
+        except (SandboxError, OSError):
+            if self._has_begun:
+                raise
+            return False
+        return True
+
+    async def _use(self, connection: Connection) -> None:
+        try:
+            await self._converse(connection)
+        except BaseException as error:
+            await connection.give_up(error)
+            raise
+        if not self._kept.keep(self._target, connection):
+            await connection.aclose()
+
+    @property
+    def _kept(self) -> KeptConnections:
+        kept: KeptConnections = self.settings[_KEPT]
+        return kept
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether it does no harm to ask twice (RFC 9110, 9.2.2), and can be done."""
+        return (
+            self.request.method in ("GET", "HEAD")
+            and not _asks_for_websocket(self.request)
+            and not _has_body(self.request)
+        )
+
+    async def _converse(self, connection: Connection) -> None:
         request, given = self.request, self.request.headers
+        exchange = connection.exchange
         upgrade = "websocket" if _asks_for_websocket(request) else None
         length = given.get("Content-Length")
         is_chunked = "Transfer-Encoding" in given
@@ -231,6 +270,7 @@ class _Proxy(web.RequestHandler):
             is_chunked=is_chunked,
             upgrade=upgrade,
             expects=expects,
+            closes=not self._may_repeat,
         )
         self._exchange = exchange
         if expects:
@@ -241,7 +281,7 @@ class _Proxy(web.RequestHandler):
             self._is_open.set()
         answer = await self._answer(exchange)
         if answer.is_upgraded:
-            await self._tunnel(exchange, answer, reader, writer)
+            await self._tunnel(connection, answer)
             return
         self._is_open.set()
         await self._reply(exchange, answer, asked)
@@ -251,10 +291,7 @@ class _Proxy(web.RequestHandler):
         asking = asyncio.ensure_future(exchange.answer())
         try:
             # The time begins when the program has been asked all.
-            has_body = "Content-Length" in self.request.headers or (
-                "Transfer-Encoding" in self.request.headers
-            )
-            if has_body:
+            if _has_body(self.request):
                 received = asyncio.ensure_future(self._received.wait())
                 try:
                     await asyncio.wait({asking, received}, return_when=asyncio.FIRST_COMPLETED)
@@ -349,10 +386,8 @@ class _Proxy(web.RequestHandler):
 
     async def _tunnel(
         self,
-        exchange: Exchange,
+        connection: Connection,
         answer: Answer,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
     ) -> None:
         """Pass bytes both ways: whatever the two agreed on is theirs."""
         self.set_status(101)
@@ -364,10 +399,10 @@ class _Proxy(web.RequestHandler):
         lines += [f"{name}: {value}" for name, value in answer_headers(answer.headers, self._place)]
         head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
         try:
-            await stream.write(head + exchange.take_over())
+            await stream.write(head + connection.exchange.take_over())
             async with asyncio.TaskGroup() as group:
-                inward = group.create_task(_inward(stream, writer))
-                await _outward(reader, stream)
+                inward = group.create_task(_inward(stream, connection.writer))
+                await _outward(connection.reader, stream)
                 inward.cancel()
         except* (StreamClosedError, SandboxError, OSError):
             _reset(stream)
@@ -406,9 +441,12 @@ def _asks_for_websocket(request: httputil.HTTPServerRequest) -> bool:
         request.method == "GET"
         and headers.get("Upgrade", "").lower() == "websocket"
         and "upgrade" in headers.get("Connection", "").lower()
-        and "Content-Length" not in headers
-        and "Transfer-Encoding" not in headers
+        and not _has_body(request)
     )
+
+
+def _has_body(request: httputil.HTTPServerRequest) -> bool:
+    return "Content-Length" in request.headers or "Transfer-Encoding" in request.headers
 
 
 def _of_jupyter(cookie: str) -> bool:
@@ -626,6 +664,7 @@ def serve_hosts(
     ours: dict[str, Any] = {
         _SETTINGS: settings,
         _HOSTS: hosts,
+        _KEPT: KeptConnections(),
         _LOCKED: is_locked,
         "serverapp": serverapp,
     }

@@ -64,6 +64,22 @@ class Exchange:
         self._is_asking = True
         self._answer: Answer | None = None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether both sides have said all, and may begin again on this connection."""
+        http = self._http
+        return (
+            http.our_state is h11.DONE
+            and http.their_state is h11.DONE
+            and not http.trailing_data[0]
+        )
+
+    def begin_again(self) -> None:
+        """Be a new exchange, after one that is over."""
+        self._http.start_next_cycle()
+        self._is_asking = True
+        self._answer = None
+
     # --- asking ---
 
     async def ask(
@@ -76,6 +92,7 @@ class Exchange:
         is_chunked: bool = False,
         upgrade: str | None = None,
         expects: bool = False,
+        closes: bool = True,
     ) -> None:
         """Send the head of the request.
 
@@ -89,6 +106,8 @@ class Exchange:
             A body of unknown length will follow.
         upgrade : str, optional
             The protocol to change to.
+        closes : bool
+            It is the last one on the connection.
         expects : bool
             Ask whether the body is wanted, see `is_wanted`.
         """
@@ -97,7 +116,7 @@ class Exchange:
         given = [*headers]
         if upgrade is not None:
             given += [("Connection", "Upgrade"), ("Upgrade", upgrade)]
-        else:
+        elif closes:
             given.append(("Connection", "close"))
         if length is not None:
             given.append(("Content-Length", str(length)))

@@ -492,6 +492,37 @@ def test_large_bodies_are_whole(preview: Preview) -> None:
     assert [each["sha256"] for each in results] == [digest] * 2
 
 
+def test_a_connection_is_used_again_for_a_moment(preview: Preview) -> None:
+    """For a GET after a GET; never past the word of a program that closes, nor for what acts."""
+    preview.ask("/echo")
+    first = said(preview.ask("/who"))
+    again = said(preview.ask("/who"))
+    acting = said(preview.ask("/who", "Content-Length: 0", method="POST"))
+    assert first["requests"] > 1
+    assert (again["connection"], again["requests"]) == (first["connection"], first["requests"] + 1)
+    assert acting["connection"] != first["connection"]
+    assert ["Connection", "close"] in acting["headers"]
+    time.sleep(1.5)  # longer than it is kept
+    assert said(preview.ask("/who"))["connection"] != first["connection"]
+
+
+def test_what_nobody_has_asked_for_is_no_answer(preview: Preview) -> None:
+    """A second answer behind the first ends its connection; the next visitor gets its own."""
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
+    for later in ("0", "0.05"):
+        two = (answer + b"ok", answer + b"no")
+        assert preview.ask(f"/twice?{later},{two[0].hex()},{two[1].hex()}").endswith(b"ok")
+        time.sleep(float(later) * 2)  # the program's own time
+        assert said(preview.ask("/echo"))["target"] == "/echo"
+
+
+def test_a_kept_connection_that_has_ended_is_no_error(preview: Preview) -> None:
+    """Whether it ended while it was kept, or only when it was used again."""
+    for what in ("/once", "/second"):
+        for _ in range(5):
+            assert preview.ask(what).startswith(b"HTTP/1.1 200 ")
+
+
 # --- confinement ----------------------------------------------------------------------------------
 
 

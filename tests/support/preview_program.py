@@ -2,9 +2,11 @@
 
     python preview_program.py PORT
 
-By the last part of the path; all but ``echo`` end the connection:
+By the last part of the path; all but those at first end the connection:
 
 echo       JSON of what was asked: the target, the headers in order, bytes and digest of the body
+who        the same, with the number of the connection and of its requests
+second     the same for the first request of a connection, and the end in the place of the next one
 raw        the bytes of the query, in hex, and the end
 reset      the same, and a broken connection
 early      an answer before the body is read, which is then read
@@ -14,16 +16,21 @@ flood      bytes until nobody wants them; the file `flooded` says how many there
 lazy       reads its body after a second, and answers with its size
 long       a head of as many bytes as the query says
 silent     nothing at all
+twice      two answers, as ``SECONDS,HEX,HEX``, without an end
+once       an answer, and the end, of which the answer says nothing
 ws         a WebSocket without frames: what comes is sent back, until the other side ends
 """
 
 import asyncio
 import hashlib
+import itertools
 import json
 import pathlib
 import socket
 import struct
 import sys
+
+NUMBERS = itertools.count()
 
 
 async def head_of(reader):
@@ -54,11 +61,16 @@ def answer(body, kind="text/plain", status="200 OK"):
 
 
 async def serve(reader, writer):
+    number, requests, what = next(NUMBERS), 0, ""
     try:
         while True:
             method, target, headers = await head_of(reader)
             path, _, query = target.partition("?")
+            is_second = what == "second"
             what = path.rsplit("/", 1)[-1]
+            requests += 1
+            if is_second and what == "second":
+                return
             if what in ACTIONS:
                 await ACTIONS[what](reader, writer, headers, query)
                 return
@@ -70,6 +82,8 @@ async def serve(reader, writer):
                 size += len(piece)
             said = {"method": method, "target": target, "headers": headers}
             said |= {"size": size, "sha256": digest.hexdigest()}
+            if what == "who":
+                said |= {"connection": number, "requests": requests}
             body = answer(json.dumps(said).encode(), "application/json")
             writer.write(body if method != "HEAD" else body[: body.index(b"\r\n\r\n") + 4])
             await writer.drain()
@@ -135,6 +149,20 @@ async def lazy(reader, writer, headers, query):
     writer.write(answer(str(size).encode()))
 
 
+async def twice(reader, writer, headers, query):
+    seconds, first, second = query.split(",")
+    writer.write(bytes.fromhex(first))
+    if float(seconds):
+        await writer.drain()
+        await asyncio.sleep(float(seconds))
+    writer.write(bytes.fromhex(second))
+    await reader.read()
+
+
+async def once(reader, writer, headers, query):
+    writer.write(answer(b"once"))
+
+
 async def long(reader, writer, headers, query):
     writer.write(b"HTTP/1.1 200 OK\r\nX: " + b"x" * int(query) + b"\r\n\r\n")
     await writer.drain()
@@ -156,7 +184,7 @@ async def ws(reader, writer, headers, query):
 
 ACTIONS = {
     each.__name__: each
-    for each in (raw, reset, early, refuse, events, flood, lazy, long, silent, ws)
+    for each in (raw, reset, early, refuse, events, flood, lazy, long, silent, twice, once, ws)
 }
 
 
