@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import traceback
 from collections.abc import Awaitable, Mapping
 from http.client import responses
@@ -37,6 +38,7 @@ from sandbox_kernel.errors import (
     TerminalNotFoundError,
     ValidationFailedError,
 )
+from sandbox_kernel.manager.activity import acting_as, os_user
 from sandbox_kernel.wire.codec import dump_json
 from sandbox_kernel.wire.operations import OPERATIONS, Empty
 from sandbox_kernel.wire.record import Record
@@ -50,6 +52,7 @@ __all__ = ["MAX_JSON", "RestHandler", "UnknownHandler"]
 MAX_JSON = 16 << 20
 """Bytes of the longest body that is JSON."""
 
+_MADE_UP = re.compile("[0-9a-f]{32}")
 _EVERYWHERE = frozenset(("token", "_xsrf", "no_track_activity", "_"))
 """Names that jupyter_server and pages put into the query of any address."""
 
@@ -233,6 +236,10 @@ class RestHandler(APIHandler):
         return ", ".join([*(name for name in _METHODS if name in self._routes), "OPTIONS"])
 
     async def _do(self, names: dict[str, str]) -> None:
+        with acting_as(who_asks(self)):
+            await self._do_as_asked(names)
+
+    async def _do_as_asked(self, names: dict[str, str]) -> None:
         request = await self._request(names)
         route = self.route
         if route.finds is not None and self.is_keyed:
@@ -420,6 +427,16 @@ class UnknownHandler(RestHandler):
         self._taken = RequestBody(0)
         if self.request.method != "OPTIONS":
             raise web.HTTPError(403 if self.current_user is None else 404)
+
+
+def who_asks(handler: APIHandler) -> str:
+    """Return whom a request acts for, as the activity log names them.
+
+    A server without user names makes some up for its sessions; then it is the server's own user.
+    """
+    user = handler.current_user
+    is_made_up = _MADE_UP.fullmatch(user.username) and user.name.startswith("Anonymous ")
+    return f"{os_user() if is_made_up else user.username[:100]} (rest)"
 
 
 def key_id(headers: HTTPHeaders, path: str, prefix: str) -> str | None:

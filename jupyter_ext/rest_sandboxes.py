@@ -60,6 +60,7 @@ class SandboxWishes(Record):
     """
 
     engine: str | None = None
+    image: str | None = None
     network: bool = False
     notebook_folder: str | None = None
     folder_mode: str = "overlay"
@@ -102,6 +103,8 @@ class SandboxDescription(Record):
     """Whether it goes, with its files, once it no longer runs."""
     created_at: float
     started_at: float | None
+    image: str | None
+    """What it is made of, where it was chosen for this sandbox and its engine has images."""
     network: bool
     notebook_folder: str | None
     folder_mode: str
@@ -254,6 +257,7 @@ def _described(info: SandboxInfo, health: Health | None = None) -> SandboxDescri
         ephemeral=info.ephemeral,
         created_at=info.created_at,
         started_at=info.started_at,
+        image=spec.image,
         network=spec.network,
         notebook_folder=None if spec.notebook_folder is None else str(spec.notebook_folder),
         folder_mode=spec.folder_mode.value,

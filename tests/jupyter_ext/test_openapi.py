@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from jupyter_ext import openapi
 from jupyter_ext.rest import UnknownHandler
+from jupyter_ext.rest_sandboxes import SandboxWishes
 from jupyter_ext.routes import ROUTES, handlers
+from sandbox_kernel.client.options import SandboxOptions
+from sandbox_kernel.engines.base import SandboxSpec
 from sandbox_kernel.wire.operations import OPERATIONS
 
 _WRITTEN = Path(__file__).parents[2] / "docs" / "openapi.json"
@@ -82,6 +86,15 @@ def test_every_operation_of_the_sdk_is_there():
     families = {name for name in OPERATIONS if not name.startswith("pool.")}
 
     assert families - routed == _NOT_OVER_REST
+
+
+def test_a_sandbox_may_be_wished_as_in_python():
+    """Each option of `get_sandbox` is one of REST."""
+    assert set(SandboxWishes.FIELDS) == set(SandboxOptions.__annotations__)
+    specification = {each.name: each.default for each in fields(SandboxSpec)}
+    for name, default in SandboxWishes.DEFAULTS.items():
+        if name not in ("env", "limits"):
+            assert default == specification[name], name
 
 
 def test_every_part_is_described():
