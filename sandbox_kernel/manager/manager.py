@@ -511,8 +511,8 @@ class Manager:
         with locks.hold(self._locks, name, timeout=self.settings.start_timeout):
             entry = replace(self._created(name, wanted, ephemeral=True), pooled=True)
             layout = self._layout(entry.lifetime)
-            # A registry that is new takes what it finds for somebody's.
-            self._registry.get(name)
+            # Entered first: a folder that no record names would stay for ever.
+            self._registry.put(entry)
             self._make_root(entry, layout)
             first(layout)
             entry = self._started(entry, is_new=True)
