@@ -1279,7 +1279,10 @@ class InvalidGitUrlError(GitError):
     code = "INVALID_GIT_URL"
     http_status = 400
     _what = "Cannot clone from"
-    _hint = "Use https://, http://, ssh://, git:// or file://, or user@host:path."
+    _hint = (
+        "Use https://, http://, ssh://, git:// or file://, user@host:path, or the absolute path of "
+        "one inside."
+    )
 
 
 class GitRepositoryNotFoundError(GitError):

@@ -126,8 +126,9 @@ def test_an_id_is_text(value):
 def test_limits_are_numbers(limits):
     """The limit is named; numbers as text are not guessed at."""
     [name] = limits
-    with pytest.raises(SandboxConfigurationError, match=f"{name} must be a"):
+    with pytest.raises(SandboxConfigurationError, match=f"{name} must be a") as caught:
         Limits(**limits)
+    assert ("512 << 20" in str(caught.value)) == (name == "memory_bytes")
 
 
 def test_variables_of_a_sandbox_are_texts():

@@ -23,7 +23,7 @@ _SCHEMES = ("https", "http", "ssh", "git", "file")
 _SHOWN = 2000
 _SEEN_INSIDE = (
     "An address of a file is seen from inside the sandbox: bring the repository in with "
-    "upload_folder(), or make the sandbox with notebook_folder=."
+    "upload_folder(), or show its folder by the option notebook_folder."
 )
 _COMPLAINTS = ("fatal", "error", "warning")
 
@@ -205,7 +205,9 @@ def error_of(url: str, said: str) -> GitError:
     lines = [line.strip() for line in said.replace("\r", "\n").split("\n")]
     lines = [line for line in lines if line and progress_of(line) is None]
     fatal = [line for line in lines if line.startswith(("fatal:", "error:"))]
-    reason = fatal[-1].partition(":")[2].strip() if fatal else "\n".join(lines[-3:])
+    # Of a file the first says more: what follows speaks of a host that does not answer.
+    chosen = fatal[:1] if url.startswith("file:") else fatal[-1:]
+    reason = chosen[0].partition(":")[2].strip() if chosen else "\n".join(lines[-3:])
     # It becomes a part of a sentence that has its own end.
     reason = reason.rstrip(".") or "git failed"
     low = "\n".join(lines).lower()

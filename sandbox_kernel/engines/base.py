@@ -98,9 +98,13 @@ class Limits:
             A limit is of another kind.
         """
         with as_configuration():
-            for name in ("memory_bytes", "processes", "file_bytes"):
+            for name, unit in (
+                ("memory_bytes", "bytes, such as 512 << 20 for 512M"),
+                ("processes", ""),
+                ("file_bytes", "bytes, such as 512 << 20 for 512M"),
+            ):
                 if (value := getattr(self, name)) is not None:
-                    object.__setattr__(self, name, count(name, value, least=None))
+                    object.__setattr__(self, name, count(name, value, least=None, of=unit))
             if self.cpus is not None:
                 cpus = number("cpus", self.cpus, of="cores", least=None)
                 object.__setattr__(self, "cpus", cpus)

@@ -273,6 +273,7 @@ async def test_a_repository_inside_is_cloned_by_its_path(sandbox):
     with pytest.raises(GitRepositoryNotFoundError, match="seen from inside the sandbox") as caught:
         await sandbox.git_checkout("file:///no/such/repository")
     assert ".." not in str(caught.value)
+    assert "does not appear to be a git repository" in caught.value.message
 
 
 async def test_a_wait_for_a_text_says_which_was_missing(sandbox):

@@ -212,6 +212,7 @@ def test_every_setting_reaches_a_specification():
     # The engine of the settings may change between two starts, as long as nobody chose another.
     assert same == [
         "engine",
+        "image",
         "notebook_folder",
         "folder_required",
         "python_prefix",
