@@ -46,7 +46,8 @@ def clean_notebook(content: bytes, wall: Wall | None = None) -> CleanNotebook:
     notebook, changes = clean_value(notebook, wall or Wall())
     # Jupyter's own form: indented by one, text as it is, NaN as a word, a line feed at the end.
     text = json.dumps(notebook, ensure_ascii=False, indent=1)
-    return CleanNotebook(text.encode("utf-8", "surrogatepass") + b"\n", changes)
+    # It opens no file that is not UTF-8; halves of characters become question marks.
+    return CleanNotebook(text.encode("utf-8", "replace") + b"\n", changes)
 
 
 def is_notebook(path: str) -> bool:

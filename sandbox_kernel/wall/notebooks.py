@@ -29,6 +29,8 @@ __all__ = ["FORMATS", "NotANotebookError", "clean_notebook"]
 FORMATS = (2, 3, 4)
 """The formats of notebooks that Jupyter opens; outputs of those before 4 are left out."""
 
+# JSON can spell halves of characters, which nothing can write.
+_NO_TEXT = (orjson.JSONEncodeError, UnicodeEncodeError)
 _Json = dict[str, Any]  # a JSON object, of which nothing is known yet
 
 _CELL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -253,7 +255,7 @@ class _Cleaner:
                 continue
             try:
                 clean = forms.output(output, self._wall)
-            except orjson.JSONEncodeError:
+            except _NO_TEXT:
                 self.note(f"{where}: an output left out, it holds what is no text")
                 continue
             self._drop_widget(clean)
@@ -275,7 +277,7 @@ class _Cleaner:
         for name, bundle in value.items() if isinstance(value, dict) else ():
             data: _Json = {}
             if isinstance(bundle, dict) and _is_bounded(bundle, self._wall):
-                with suppress(Refused, orjson.JSONEncodeError):
+                with suppress(Refused, *_NO_TEXT):
                     data, _ = forms.bundle(bundle, {}, self._wall)
             images = {mime: item for mime, item in data.items() if mime.startswith("image/")}
             if images and isinstance(name, str):

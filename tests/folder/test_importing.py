@@ -98,3 +98,22 @@ def test_files_that_cannot_be_had_are_named(tmp_path, source):
         import_notebook(tmp_path)
     with pytest.raises(StorageError):
         import_notebook(source, tmp_path / "nowhere" / "x.ipynb")
+
+
+def test_halves_of_characters_do_not_keep_a_notebook_from_being_written(tmp_path):
+    """JSON can spell what UTF-8 cannot hold; what is written opens."""
+    half = "a \ud800 b"
+    output = {"output_type": "display_data", "metadata": {}, "data": {"text/html": half}}
+    code = {"cell_type": "code", "metadata": {}, "source": half, "outputs": [output]}
+    attached = {"x.png": {"text/html": half}}
+    text = {"cell_type": "markdown", "metadata": {}, "source": half, "attachments": attached}
+    notebook = {"cells": [code, text], "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
+    path = tmp_path / "half.ipynb"
+    path.write_text(json.dumps(notebook))
+
+    made = import_notebook(path)
+
+    copy = json.loads(made.path.read_text(encoding="utf-8"))
+    assert [cell["source"] for cell in copy["cells"]] == ["a ? b", "a ? b"]
+    assert copy["cells"][0]["outputs"] == []
+    assert "cell 1: an output left out, it holds what is no text" in made.changes
