@@ -64,7 +64,8 @@ class Escape:
     acts_untrusted : bool
         Whether that is so also when a file that nobody trusts is opened.
     click : bool
-        Whether somebody must click on the element of class ``press`` in the output.
+        Whether somebody must click in the output, on the element of class ``press`` or on a
+        figure's button.
     bare : str
         HTML by which it acts in an empty page, of a way that does nothing in JupyterLab.
     """
@@ -128,7 +129,11 @@ def _vega(**spec: Any) -> dict[str, Any]:
     return {"application/vnd.vegalite.v5+json": whole}
 
 
+# A page that is loaded again gives up on widgets after two seconds of being busy with others, so
+# there are few of them: all share a layout, and those of a class share a style.
 _FUZZ = """
+shared, styles = w.Layout(), {}
+inner = [w.Label('x', layout=shared), w.Label('y', layout=shared)]
 def filled(cls, name, trait):
     if isinstance(trait, (traitlets.Unicode, traitlets.CUnicode)): values = {name: PAYLOAD}
     elif isinstance(trait, (traitlets.Tuple, traitlets.List)) and name != 'children':
@@ -136,10 +141,13 @@ def filled(cls, name, trait):
     else: return None
     if cls in (w.HTML, w.HTMLMath) and name == 'value': return None
     if name == 'description': values['description_allow_html'] = True
-    if issubclass(cls, w.Box): values['children'] = [w.Label('x'), w.Label('y')]
+    if issubclass(cls, w.Box): values['children'] = inner
     if hasattr(cls, 'options'): values.setdefault('options', [PAYLOAD, 'b'])
-    try: return cls(**values)
+    if 'style' in cls.class_traits() and cls in styles: values['style'] = styles[cls]
+    try: made = cls(layout=shared, **values)
     except Exception: return None
+    styles[cls] = getattr(made, 'style', None)
+    return made
 core = {each for each in vars(w).values() if isinstance(each, type) and issubclass(each, w.DOMWidget)}
 core = {each for each in core if each.__module__.startswith('ipywidgets')}
 made = [filled(cls, name, trait) for cls in sorted(core, key=repr)
@@ -183,6 +191,25 @@ _ANYWIDGET = """
 class Mine(anywidget.AnyWidget): _esm = PAYLOAD + ';export default {render() {}}'
 SHOWN(Mine())
 """
+
+
+def _styled_formula(address: str) -> str:
+    """Return a formula that loads something by a style that pages let it have."""
+    return rf"$\style{{cursor:url({address}),auto}}{{x}}$"
+
+
+def _filled_text(address: str) -> str:
+    """Return a text of a figure that loads something by its style."""
+    return f'<span style="fill:url({address}#a)">seen</span>'
+
+
+def _figure(text: str = "", button: str = "") -> dict[str, Any]:
+    """Return a figure with a text at its point, and one that a button puts over it."""
+    # Traits may be named by their paths.
+    menu = {"method": "relayout", "label": "press", "args": [{"title.text": button}]}
+    layout = {"updatemenus": [{"type": "buttons", "buttons": [menu]}]} if button else {}
+    points = {"x": [1], "y": [1], "text": [text], "mode": "text"}
+    return {"application/vnd.plotly.v1+json": {"data": [points], "layout": layout}}
 
 
 def _filled(code: str, payload: object) -> str:
@@ -510,6 +537,41 @@ def escapes(elsewhere: str) -> list[Escape]:
                 ("remote_image", "HTML", "seen <img src='{}'>", "text=seen"),
                 ("markdown_remote_image", "Markdown", "seen ![x]({})", "text=seen"),
             )
+        ),
+        *(
+            Escape(
+                row=row,
+                name=name,
+                code=_display(maker, before + _styled_formula(f"{elsewhere}/{name}")),
+                shown=shown,
+                effect=Effect.LEAVES,
+                acts_untrusted=row == 11,
+            )
+            for row, name, maker, before, shown in (
+                (11, "formula_html", "HTML", "seen ", "text=seen"),
+                (11, "formula_markdown", "Markdown", "seen ", "text=seen"),
+                (11, "formula_latex", "Latex", "", NOTE),
+                (13, "formula_label", "w.Label", "seen ", ".jupyter-widgets"),
+                (13, "formula_math", "w.HTMLMath", "seen ", ".jupyter-widgets"),
+            )
+        ),
+        Escape(
+            row=15,
+            name="formula_description",
+            code=f"display(w.IntSlider(description={_styled_formula(f'{elsewhere}/formula_description')!r}))",
+            shown=".jupyter-widgets",
+            effect=Effect.LEAVES,
+        ),
+        *(
+            Escape(
+                row=30,
+                name=name,
+                code=_publish(_figure(**{part: _filled_text(f"{elsewhere}/{name}")})),
+                shown=NOTE,
+                effect=Effect.LEAVES,
+                click=part == "button",
+            )
+            for name, part in (("figure_text", "text"), ("figure_button", "button"))
         ),
         Escape(
             row=31,
