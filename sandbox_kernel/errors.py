@@ -476,7 +476,11 @@ class ContainerUnavailableError(SandboxError):
     http_status = 503
 
     def __init__(self, sandbox_id: str, reason: str) -> None:
-        states = {"it has stopped": "is stopped", "it is stopping": "is stopping"}
+        states = {
+            "it has stopped": "is stopped",
+            "it is stopping": "is stopping",
+            "it goes to sleep": "goes to sleep",
+        }
         super().__init__(
             f"Sandbox {sandbox_id!r} {states.get(reason, f'does not answer: {reason}')}.",
             hint="The next operation starts it again; files in its workspace are kept.",

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["LOOKUPS", "Activity"]
+__all__ = ["ANSWERED_ASLEEP", "LOOKUPS", "Activity"]
 
 LOOKUPS = frozenset(
     (
@@ -40,6 +40,24 @@ LOOKUPS = frozenset(
 `terminal.create` does so by itself where it starts one rather than finds it, `port.connect` where
 somebody listens, and `port.wait` when it ends.
 """
+
+ANSWERED_ASLEEP = frozenset(
+    (
+        "runtime.health",
+        "runtime.configure",
+        "runtime.shutdown",
+        "process.get",
+        "process.list",
+        "session.get",
+        "session.list",
+        "kernel.list",
+        "port.get",
+        "port.list",
+        "terminal.get",
+        "terminal.list",
+    )
+)
+"""What is still done between falling asleep and the end; the rest is for the next incarnation."""
 
 
 class Activity:

@@ -7,7 +7,7 @@ so what waits is bounded by what it asked for.  A slow client thus delays itself
 
 from __future__ import annotations
 
-from _socket import SO_SNDBUF, SOL_SOCKET
+from _socket import SHUT_RD, SO_SNDBUF, SOL_SOCKET
 from itertools import islice
 
 from sandbox_kernel.errors import (
@@ -199,6 +199,7 @@ class Connection:
         self._closing = False
         self._closed = False
         self._is_enlarged = False
+        self._is_leaving = False
         self._read_size = _READ_SIZE
         self._events = READ
         loop.add(self._fd, READ, self._ready)
@@ -241,7 +242,8 @@ class Connection:
         except OSError:
             count = 0
         if not count:
-            self.close()
+            if not self._is_leaving:
+                self.close()
             return False
         if self._closing:
             return False
@@ -417,8 +419,10 @@ class Connection:
         """Ask the loop for exactly what can be acted on."""
         if self._closed:
             return
-        reading = self.queued < ANSWER_MARK and not (
-            self._channel is not None and self._channel.channel_choked()
+        reading = (
+            not self._is_leaving
+            and self.queued < ANSWER_MARK
+            and not (self._channel is not None and self._channel.channel_choked())
         )
         events = (READ if reading else 0) | (WRITE if self._queue else 0)
         if events != self._events:
@@ -440,6 +444,23 @@ class Connection:
         if self.protocol.is_over and not self._calls:
             # Soon, since the last answer is sent after its call is dropped.
             self._loop.call_soon(self.close_when_sent)
+
+    def take_leave(self) -> None:
+        """Answer the calls that have come, let no more come, and close once that is sent.
+
+        A call that is read and dropped would look like one that was interrupted.
+        """
+        if not (self._closed or self._closing or self._channel is not None):
+            self._is_leaving = True
+            try:
+                # On a unix socket a client cannot send any more, and knows so.
+                self._socket.shutdown(SHUT_RD)
+            except OSError:
+                pass  # It has left already.
+            else:
+                self.drain()
+            self._watch()
+        self.close_when_sent()
 
     def close_when_sent(self) -> None:
         """Close once everything queued is sent, or the client has not taken it in time."""

@@ -181,8 +181,11 @@ class Jobs:
         holds: int = 0,
     ) -> None:
         """Answer a call with what a function returns; it is done also when nobody waits."""
+        holder = f"file ({action})"
+        self.activity.hold(holder)
 
         def done(result: object, error: BaseException | None) -> None:
+            self.activity.let_go(holder, time.monotonic())
             if error is None:
                 exchange.result(result)  # type: ignore[arg-type]
             else:

@@ -958,11 +958,9 @@ class Processes:
             each.end("stopped", grace)
 
 
-def stopping_error(config: Config) -> ContainerUnavailableError:
+def stopping_error(config: Config, reason: str = "it is stopping") -> ContainerUnavailableError:
     """Return what whoever begins something in a sandbox that is about to end is told."""
-    return ContainerUnavailableError(
-        config.env.get("SANDBOX_ID", config.sandbox_id), "it is stopping"
-    )
+    return ContainerUnavailableError(config.env.get("SANDBOX_ID", config.sandbox_id), reason)
 
 
 def check_timeout(timeout: float | None) -> None:

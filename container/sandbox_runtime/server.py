@@ -6,7 +6,7 @@ import os
 import time
 
 from sandbox_kernel.errors import ValidationFailedError
-from sandbox_runtime.activity import LOOKUPS, Activity
+from sandbox_runtime.activity import ANSWERED_ASLEEP, LOOKUPS, Activity
 from sandbox_runtime.connection import Connection
 from sandbox_runtime.loop import READ, Loop
 from sandbox_runtime.quick import signal
@@ -43,6 +43,7 @@ class Runtime:
         self.began = time.monotonic()
         self._connections: set[Connection] = set()
         self._stopping = False
+        self._falls_asleep = False
         self._sleep_timer: Timer | None = None
         self._workshop: Workshop | None = None
         self._give_up_at = 0.0
@@ -122,13 +123,20 @@ class Runtime:
         """Begin an operation."""
         if call.operation not in LOOKUPS:
             self.activity.touch(time.monotonic())
-        self._open_workshop().dispatch(call, exchange)
+        workshop = self._open_workshop()
+        if self._falls_asleep and call.operation not in ANSWERED_ASLEEP:
+            # Nobody wants it ended: the client has a later incarnation do it.
+            exchange.fail(workshop.falls_asleep_error())
+        else:
+            workshop.dispatch(call, exchange)
 
     def _open_workshop(self) -> Workshop:
         if self._workshop is None:
             from sandbox_runtime.workshop import Workshop  # noqa: PLC0415  half of the start's time
 
             self._workshop = Workshop(self)
+            if self._stopping:
+                self._workshop.stop(0)
         return self._workshop
 
     def welcomed(self) -> None:
@@ -155,6 +163,7 @@ class Runtime:
         sleep_at = self.activity.sleep_at()
         if sleep_at is not None and sleep_at <= now:
             self.log(f"sandbox {self.sandbox_id}: idle, goes to sleep")
+            self._falls_asleep = True
             self.stop(TERM_GRACE)
             return
         # While something holds the sandbox awake there is no time to wait for; what lets go touches
@@ -184,7 +193,7 @@ class Runtime:
             self.loop.call_later(0.005, self._wait_for_end)
             return
         for each in list(self._connections):
-            each.close_when_sent()
+            each.take_leave()
         self._give_up_at = now + LAST_WORDS
         self._wait_for_clients()
 

@@ -12,13 +12,14 @@ from sandbox_runtime.draft_ledger import has_drafts
 from sandbox_runtime.kernels import Kernels
 from sandbox_runtime.leftovers import Leftovers
 from sandbox_runtime.memory_events import MemoryEvents
-from sandbox_runtime.processes import Processes
+from sandbox_runtime.processes import Processes, stopping_error
 from sandbox_runtime.quick import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sandbox_kernel.errors import SandboxError
     from sandbox_kernel.wire.pool_operations import ClaimRequest
     from sandbox_kernel.wire.rpc import Call
     from sandbox_runtime.children import Children
@@ -154,6 +155,10 @@ class Workshop:
             then()
         else:
             session.look(then)
+
+    def falls_asleep_error(self) -> SandboxError:
+        """Return what is told while the sandbox ends for want of use."""
+        return stopping_error(self._runtime.config, "it goes to sleep")
 
     def dispatch(self, call: Call, exchange: Exchange) -> None:
         """Begin an operation."""

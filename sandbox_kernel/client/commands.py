@@ -29,6 +29,7 @@ from sandbox_kernel.client.process import (
     ProcessOutput,
     TextOf,
 )
+from sandbox_kernel.client.silence import unless_silent
 from sandbox_kernel.client.time_limits import limit_to_send
 from sandbox_kernel.errors import (
     CommandTimeoutError,
@@ -218,7 +219,10 @@ class Commands:
     ) -> None:
         async def work(transport: Transport) -> None:
             text = TextOf()
-            async with transport.stream("exec", request) as events:
+            async with (
+                unless_silent(transport, "exec", _limit(request)),
+                transport.stream("exec", request) as events,
+            ):
                 async for event in events:
                     assert isinstance(event, OutputEvent)  # noqa: S101  as the table declares
                     await queue.put(text.output(event))
@@ -339,6 +343,10 @@ class _Collected:
         )
 
 
+def _limit(request: ExecRequest) -> float | None:
+    return request.timeout if request.timeout is not None else request.fallback_timeout
+
+
 def _exit(end: WireExecResult) -> ProcessExit:
     return ProcessExit(
         process_id=end.process_id,
@@ -359,7 +367,10 @@ async def _executed(
     feeding: asyncio.Task[None] | None = None
     broken: list[Exception] = []
     try:
-        async with transport.stream("exec", request) as events:
+        async with (
+            unless_silent(transport, "exec", _limit(request)),
+            transport.stream("exec", request) as events,
+        ):
             if stdin is not None:
                 feeding = asyncio.create_task(_feed(transport, request, stdin, broken))
             async for event in events:

@@ -105,6 +105,9 @@ _SILENCE = 5.0
 _BEGINNINGS = 3
 """How many incarnations in a row may end before they take an operation."""
 
+_FALLING_ASLEEP = 15.0
+"""Seconds in which one that falls asleep gets out of the way of its successor."""
+
 _DEFAULT_SESSION = "default"
 _TERMINAL_BUFFER = 1 << 20
 
@@ -645,16 +648,27 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
 
     async def _taken(self, work: Callable[[AnyTransport], Awaitable[T]]) -> T:
         """Have the sandbox do something, and a later incarnation if one ends before it begins."""
-        for _ in range(_BEGINNINGS):
+        ended, asleep_by = 0, 0.0
+        while True:
             transport = await self._connected()
             try:
                 return await work(transport)
             except ContainerUnavailableError as error:
-                if error.context.get("reason") == "it is stopping":
+                reason = error.context.get("reason")
+                if reason == "it is stopping":
                     # Somebody wants it ended: to start it again is not for us.
                     raise
-                last = error
-        raise last
+                if reason == "it goes to sleep":
+                    now = time.monotonic()
+                    asleep_by = asleep_by or now + _FALLING_ASLEEP
+                    if now >= asleep_by:
+                        raise
+                    # It hangs up by itself; other calls may still get their answers from it.
+                    await asyncio.sleep(4 * _PAUSE)
+                    continue
+                ended += 1
+                if ended == _BEGINNINGS:
+                    raise
 
     async def _asked(self, operation: str, request: Record) -> Record | None:
         """Ask the sandbox for something if it runs; starts nothing."""
@@ -725,7 +739,8 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
         try:
             await transport.open()
         except (ContainerUnavailableError, UnauthorizedError):
-            await transport.aclose()
+            # Not closed: other calls may still get their answers through it, and it closes itself
+            # when the last of them lets go of it.
             return False
         return True
 

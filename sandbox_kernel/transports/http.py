@@ -11,7 +11,15 @@ from typing import Self
 
 from sandbox_kernel.errors import ContainerUnavailableError
 from sandbox_kernel.transports.endpoint import Endpoint
-from sandbox_kernel.transports.link import Events, FrameChannel, Link, ended_since, row_of
+from sandbox_kernel.transports.link import (
+    WELCOME_TIMEOUT,
+    Events,
+    FrameChannel,
+    Link,
+    ended_since,
+    lets_nobody_in,
+    row_of,
+)
 from sandbox_kernel.transports.rpc import RpcTransport
 from sandbox_kernel.wire.codec import decode
 from sandbox_kernel.wire.http import HttpClient
@@ -72,14 +80,18 @@ class HttpTransport:
         Raises
         ------
         ContainerUnavailableError
-            Nobody listens, or another incarnation than the one that had let us in.
+            Nobody listens or answers, or another incarnation than the one that had let us in.
         UnauthorizedError
             Another incarnation listens there by now.
         """
         # A connection that is kept leads to the runtime that it was made to; a new one to whoever
         # listens now.
         if not self._was_admitted or not any(line.is_free for line in self._free):
-            await self.call("runtime.health", Empty())
+            try:
+                async with asyncio.timeout(WELCOME_TIMEOUT):
+                    await self.call("runtime.health", Empty())
+            except TimeoutError as error:
+                raise lets_nobody_in(self.endpoint) from error
             self._was_admitted = True
 
     async def call(

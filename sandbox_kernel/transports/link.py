@@ -45,7 +45,15 @@ if TYPE_CHECKING:
     from sandbox_kernel.wire.http import HttpClient
     from sandbox_kernel.wire.websocket import WebSocketClient
 
-__all__ = ["Events", "FrameChannel", "Link", "ended_since", "row_of"]
+__all__ = [
+    "WELCOME_TIMEOUT",
+    "Events",
+    "FrameChannel",
+    "Link",
+    "ended_since",
+    "lets_nobody_in",
+    "row_of",
+]
 
 _READ_BYTES = 256 << 10
 _FIRST_READ_BYTES = 16 << 10
@@ -53,7 +61,7 @@ _FIRST_READ_BYTES = 16 << 10
 
 _CONNECT_TIMEOUT = 10.0
 
-_WELCOME_TIMEOUT = 15.0
+WELCOME_TIMEOUT = 15.0
 """Seconds until the runtime must have let us in; on a busy machine a start takes some."""
 
 _SEND_BACKLOG = 1 << 20
@@ -162,17 +170,9 @@ class Link:
         client.setblocking(False)
         link = cls(endpoint, client, protocol or ClientConnection(), was_admitted=was_admitted)
         try:
-            await asyncio.wait_for(asyncio.shield(link._welcome), _WELCOME_TIMEOUT)
+            await asyncio.wait_for(asyncio.shield(link._welcome), WELCOME_TIMEOUT)
         except TimeoutError as error:
-            # Whatever runs inside may have taken from the runtime what it needs to accept us.
-            late = ContainerUnavailableError(
-                endpoint.sandbox_id, f"it lets nobody in since {_WELCOME_TIMEOUT:g} s"
-            )
-            late.hint = (
-                f"If that stays so, 'jupyter sandbox stop {endpoint.sandbox_id}' ends it; the next "
-                "operation starts it again, and files in its workspace are kept."
-            )
-            raise late from error
+            raise lets_nobody_in(endpoint) from error
         except OperationInterruptedError as error:
             reason = "it ended before it answered"
             raise ContainerUnavailableError(endpoint.sandbox_id, reason) from error
@@ -675,6 +675,19 @@ def ended_since(endpoint: Endpoint) -> ContainerUnavailableError:
     """Return the error for an endpoint that had let us in, where another incarnation is by now."""
     reason = "it has ended, and another incarnation runs"
     return ContainerUnavailableError(endpoint.sandbox_id, reason)
+
+
+def lets_nobody_in(endpoint: Endpoint) -> ContainerUnavailableError:
+    """Return the error for a runtime that has not greeted in `WELCOME_TIMEOUT` seconds."""
+    # Whatever runs inside may have taken from the runtime what it needs to accept us.
+    late = ContainerUnavailableError(
+        endpoint.sandbox_id, f"it lets nobody in since {WELCOME_TIMEOUT:g} s"
+    )
+    late.hint = (
+        f"If that stays so, 'jupyter sandbox stop {endpoint.sandbox_id}' ends it; the next "
+        "operation starts it again, and files in its workspace are kept."
+    )
+    return late
 
 
 def row_of(operation: str, kind: Kind) -> Operation:

@@ -432,7 +432,7 @@ async def test_an_older_incarnation_is_stale(transport):
 
 async def test_a_runtime_that_lets_nobody_in_is_given_up(tmp_path, monkeypatch):
     """It accepts, or its backlog does, and never answers: an error with a way out, no leak."""
-    monkeypatch.setattr("sandbox_kernel.transports.link._WELCOME_TIMEOUT", 0.2)
+    monkeypatch.setattr("sandbox_kernel.transports.link.WELCOME_TIMEOUT", 0.2)
     left: asyncio.Queue[object] = asyncio.Queue()
 
     async def script(peer: Peer) -> None:
