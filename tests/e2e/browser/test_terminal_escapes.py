@@ -77,6 +77,13 @@ def test_escape_sequences_reach_nothing_but_the_screen(lab: Lab) -> None:
     assert re.fullmatch(
         rb"(\x1b\](10|11|4;1);rgb:[0-9a-f]{4}/[0-9a-f]{4}/[0-9a-f]{4}(\x07|\x1b\\)){3}", colours
     )
+    # The clipboard is neither read nor written, also where the page itself may do both.
+    lab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    lab.page.evaluate("navigator.clipboard.writeText('mine')")
+    clipboard = "\\x1b]52;c;?\\x07\\x1b]52;c;dG9sZA==\\x07\\x1b]52;ls;?\\x07"
+    assert re.fullmatch(rb"(\x1b\]52;[cpqs0-7]*;\x1b\\)*", ask(terminal, 4, clipboard))
+    assert ask(terminal, 5, "\\x1bP$qtold\\x1b\\x5c") == b"\x1bP0$r\x1b\\"
+    assert lab.page.evaluate("navigator.clipboard.readText()") == "mine"
     size = terminal.size("size")
     terminal.run("printf '\\e[8;5;20t\\e[2t\\e[3;9;9t'; echo ops-$((6*7))", "ops-42")
     assert terminal.size("after") == size
