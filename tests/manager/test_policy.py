@@ -86,7 +86,7 @@ def test_a_kind_that_cannot_be_had_does_not_keep_the_others_from_their_turn() ->
 
 
 def test_what_is_wanted_no_more_lingers() -> None:
-    """Somebody who goes to and fro between folders finds it again."""
+    """Somebody who goes back and forth between folders finds it again."""
     history = History[str]().looked(0.0, [unit("1", "b")], ["b"])
     both = (unit("1", "b"), unit("2", "a"))
 
