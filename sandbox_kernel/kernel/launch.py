@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
@@ -54,6 +55,15 @@ _OUTPUTS = {
 }
 
 
+_ASLEEP = frozenset({"it goes to sleep", "it hung up"})
+"""Why a runtime starts no interpreter that does so after its next start."""
+
+_FALLING_ASLEEP = 15.0
+"""Seconds in which programs end that a sandbox has when it goes to sleep, and more."""
+
+_PAUSE = 0.1
+
+
 def main(arguments: Sequence[str]) -> int:
     """Serve one kernel; return the exit code."""
     signals = Signals()
@@ -70,7 +80,14 @@ def main(arguments: Sequence[str]) -> int:
     except SandboxError as error:
         _complain(error, starter)
         return 1
-    return _run(info, started, kernel, signals, tell=partial(_complain, starter=starter))
+    return _run(
+        info,
+        started,
+        kernel,
+        signals,
+        tell=partial(_complain, starter=starter),
+        again=lambda: Aside(partial(_start, connection_file, info.key, starter)).result(),
+    )
 
 
 def _stand_by(descriptor: int, signals: Signals) -> int:
@@ -101,16 +118,31 @@ def _run(
     *,
     tell: Callable[[SandboxError], None],
     post: standby.Post | None = None,
+    again: Callable[[], Started] | None = None,
 ) -> int:
-    """Serve the kernel, and end the sandbox that was for it alone; return the exit code."""
+    """Serve the kernel, and end the sandbox that was for it alone; return the exit code.
+
+    With `again` a sandbox that falls asleep in this very moment is started anew.
+    """
+    deadline = time.monotonic() + _FALLING_ASLEEP
     try:
-        code = _serve(
-            info=info,
-            started=started,
-            kernel=kernel,
-            signals=signals,
-            post=post,
-        )
+        while True:
+            try:
+                code = _serve(
+                    info=info,
+                    started=started,
+                    kernel=kernel,
+                    signals=signals,
+                    post=post,
+                )
+                break
+            except ContainerUnavailableError as error:
+                asleep = error.context.get("reason") in _ASLEEP
+                if again is None or not asleep or time.monotonic() > deadline:
+                    raise
+                # Until its runtime has hung up it looks alive.
+                time.sleep(_PAUSE)
+                started = again()
     except SandboxError as error:
         tell(error)
         if post is not None and not post.is_done:
