@@ -93,6 +93,22 @@ JOINED = 64 << 10
 JOIN_TIME = 0.002
 """Seconds that output waits, at most, to be joined with more."""
 
+READS = 4
+"""How often a terminal is read for one wake-up, at most, while each read brings much.
+
+Each brings 4 KiB at most, and takes some 20 us, for which everything else waits.  So there is one
+only while anybody types, in whatever terminal.
+"""
+
+CALM = 0.5
+"""Seconds without a keystroke after which nobody types."""
+
+MANY_READERS = 16
+"""Readers from which on, after each piece of output, the next one waits twice as long as it took.
+
+Whoever passes the pieces on needs that time, too; it is some milliseconds for hundreds of readers.
+"""
+
 HOLD_TIME = 0.02
 """Seconds for which the beginning of a sequence waits, at most, for the rest of it."""
 
@@ -106,6 +122,7 @@ FOREGROUND_CHECK = 10.0
 """Seconds, at most, between two looks at what runs in the foreground."""
 
 _CHUNK = 64 << 10
+_MUCH = 2 << 10  # for one read
 _CHANNEL_BUFFER = 128 << 10
 _MOST_MARKS = 4096
 _MOST_UNLOGGED = 256
@@ -161,6 +178,7 @@ class Terminal:
         self._unlogged: list[bytes] = []  # output that is not in the log yet, up to `end`
         self._join_timer: Timer | None = None
         self._join_by = 0.0
+        self._rests_until = 0.0
         self._hold_timer: Timer | None = None
         self._held_from = 0  # what the timer waits for the rest of
         self._stall_timer: Timer | None = None
@@ -246,14 +264,37 @@ class Terminal:
             return
         self._heard = True
         joining = self._joining
+        was_joining = bool(joining)
         joining.append(data)
-        size = self._joining_size = self._joining_size + len(data)
-        if size >= self._most_joined() or (size < SMALL and len(joining) == 1):
+        size = self._joining_size + len(data)
+        most = self._most_joined()
+        if len(data) >= _MUCH and size < most and time.monotonic() >= self.table.calm_from:
+            size += self._read_on(most - size)
+        self._joining_size = size
+        if size >= most:
             self._offer()
-        elif len(joining) == 1:
-            self._join_by = time.monotonic() + JOIN_TIME
+        elif not was_joining:
+            now = time.monotonic()
+            if size < SMALL and now >= self._rests_until:
+                self._offer()
+                return
+            self._join_by = max(now + JOIN_TIME, self._rests_until)
             if self._join_timer is None:
                 self._join_timer = self.table.loop.call_at(self._join_by, self._join_is_due)
+
+    def _read_on(self, most: int) -> int:
+        """Read more of a flood, up to about `most` bytes, if it is there; return how much came."""
+        size = 0
+        for _ in range(READS - 1):
+            try:
+                data = os.read(self._master, _CHUNK)
+            except OSError:
+                break  # nothing more for now; an end is told in the next turn
+            self._joining.append(data)
+            size += len(data)
+            if len(data) < _MUCH or size >= most:
+                break
+        return size
 
     def _most_joined(self) -> int:
         return min(JOINED, self.log.appetite)
@@ -275,7 +316,13 @@ class Terminal:
             parted = self._cutter.parted
             data = self._cutter.feed(pieces[0] if len(pieces) == 1 else b"".join(pieces))
             self._watch_held()
+            if len(self.readers) < MANY_READERS:
+                self._offer_piece(data, parted)
+                return
+            started = time.monotonic()
             self._offer_piece(data, parted)
+            now = time.monotonic()
+            self._rests_until = now + 2 * (now - started)
 
     def _watch_held(self) -> None:
         """See to it that what is held back does not wait for ever."""
@@ -450,7 +497,9 @@ class Terminal:
         if queue is None:
             done(False)
             return
-        self.table.activity.touch(time.monotonic())
+        now = time.monotonic()
+        self.table.activity.touch(now)
+        self.table.calm_from = now + CALM
         overtaking = pty.overtakes(self._master, data) if queue.waiting else 0
         if overtaking:
             queue.clear()
@@ -684,6 +733,8 @@ class Terminals:
         self._table: dict[str, Terminal] = {}
         self._foreground_timer: Timer | None = None
         self._behind: deque[Terminal] = deque()
+        self.calm_from = 0.0
+        """When nobody types any more, if nobody does meanwhile."""
         self.input_share = InputShare()
 
     def __len__(self) -> int:
