@@ -29,6 +29,7 @@ from sandbox_kernel.errors import (
     OperationInterruptedError,
     ProtocolViolationError,
     SandboxError,
+    TerminalControlError,
     TransportError,
     ValidationFailedError,
 )
@@ -37,17 +38,19 @@ from sandbox_kernel.wire.rpc import ChannelFrame, FrameKind
 from sandbox_kernel.wire.terminal import (
     Acknowledge,
     Exited,
+    Interrupt,
     Live,
     Output,
     Replay,
     Screen,
+    Terminate,
     acknowledge,
     control,
     viewer_event,
 )
 
 if TYPE_CHECKING:
-    from sandbox_kernel.client.terminal_protocol import Event
+    from sandbox_kernel.client.terminal_protocol import Event, Order
     from sandbox_kernel.transports.base import Channel
 
     Resume = Callable[[ConnectTerminalRequest], Awaitable[Channel]]
@@ -69,6 +72,13 @@ _INPUT_BYTES = 64 << 10
 
 RESUME_PAUSE = 1.0
 """Seconds, at least, between two times that one browser's connection to its sandbox is taken up."""
+
+LEAST_TOLD = 1 << 10
+"""Bytes since the browser had drawn all, up to which the runtime need not know how many it has.
+
+They are no part worth naming of the window, nor does a screen wait for them.  Otherwise each
+keystroke would cost both ends another message.
+"""
 
 REASSURE_EVERY = 2.0
 """Seconds between two signs of life for a browser whose input waits; its questions wait, too."""
@@ -119,6 +129,9 @@ class Bridge:
         self._is_over = False
         self._reached: int | None = None  # the browser has, or was shown, all before this offset
         self._replay_end = 0
+        self._gathered: list[memoryview] = []  # output that came together, up to `_reached`
+        self._is_replay = False  # what comes next
+        self._untold = 0  # bytes of output since the runtime knew that all was drawn
         self._is_live = False
         self._resuming: asyncio.Task[None] | None = None
         self._resumed_at = float("-inf")
@@ -131,7 +144,7 @@ class Bridge:
         self._send(self._dialect.opened(info))
         self._socket.receive_into(self)
         if not self._is_over:
-            self._channel.listen(self._take)
+            self._channel.listen(self._take, self._pass_on)
 
     # --- from the runtime ---
 
@@ -139,6 +152,7 @@ class Bridge:
         if self._is_over:
             return
         if frame is None:
+            self._pass_on()
             self._channel.close()
             self._resuming = asyncio.get_running_loop().create_task(self._take_up())
             self._resuming.add_done_callback(self._taken_up)
@@ -148,8 +162,14 @@ class Bridge:
             assert isinstance(payload, memoryview)  # noqa: S101  ClientConnection makes it so
             offset = int.from_bytes(payload[:_OFFSET], "big")
             self._reached = offset
-            self._send(self._dialect.output(offset, payload[_OFFSET:]))
+            data = payload[_OFFSET:]
+            self._untold += len(data)
+            self._gathered.append(data)
+            if self._is_replay:
+                self._is_replay = False  # nor is what follows
+                self._pass_on()
             return
+        self._pass_on()
         assert isinstance(payload, memoryview)  # noqa: S101  likewise
         try:
             event = viewer_event(frame.kind, payload)
@@ -165,7 +185,16 @@ class Bridge:
                 stopped = ContainerUnavailableError(self._sandbox_id, "it has stopped")
                 self._send(self._dialect.failed(stopped))
                 return
+        self._is_replay = isinstance(event, Replay | Screen)
         self._tell(event)
+
+    def _pass_on(self) -> None:
+        """Send the output that came together as one message: each costs some of its own."""
+        pieces, self._gathered = self._gathered, []
+        if pieces and not self._is_over:
+            assert self._reached is not None  # noqa: S101  it came with them
+            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            self._send(self._dialect.output(self._reached, data))
 
     def _tell(self, event: Event) -> None:
         """Tell the browser; of a replay only if it knows that there is one."""
@@ -201,7 +230,7 @@ class Bridge:
         if has_lost_input:
             lost = OperationInterruptedError("typing", "what was typed last may be missing")
             self._send(dialect.refused(lost))
-        channel.listen(self._take)
+        channel.listen(self._take, self._pass_on)
 
     def _taken_up(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None:
@@ -300,16 +329,34 @@ class Bridge:
         if isinstance(order, Ping):
             self._send(['{"type":"pong"}'])
             return None
-        if order is None or self._is_over:
+        if order is None:
+            return None
+        if self._is_over:
+            self._refuse_ended(order)
             return None
         if self._resuming is None:
-            self._post(
-                *(acknowledge(order.offset) if isinstance(order, Acknowledge) else control(order))
-            )
+            if isinstance(order, Acknowledge):
+                self._acknowledge(order.offset)
+            else:
+                self._post(*control(order))
             return None
         if isinstance(order, Acknowledge):
             return None  # the new channel has not sent it
         return self._after_resuming(text)
+
+    def _acknowledge(self, offset: int) -> None:
+        if offset == self._reached:
+            if self._untold <= LEAST_TOLD:
+                return
+            self._untold = 0
+        self._post(*acknowledge(offset))
+
+    def _refuse_ended(self, order: Order) -> None:
+        """Say to a viewer that is kept after the end that there is nothing left to control."""
+        if isinstance(order, Interrupt | Terminate):
+            action = "interrupt" if isinstance(order, Interrupt) else "terminate"
+            error = TerminalControlError(self._info.terminal_id, action, "it has ended")
+            self._send(self._dialect.refused(error))
 
     def closed(self) -> None:
         """Leave the terminal: the browser has gone.  A second time is fine.

@@ -54,10 +54,15 @@ class Channel(Protocol):
         """Return the next frame, or None once the runtime has closed the channel."""
         ...
 
-    def listen(self, take: Callable[[ChannelFrame | None], object]) -> None:
+    def listen(
+        self,
+        take: Callable[[ChannelFrame | None], object],
+        rested: Callable[[], object] | None = None,
+    ) -> None:
         """Have frames handed on as they come, then None once, in the place of `receive`.
 
         `take` is called from the event loop and must not wait; `pause` stops the reading.
+        `rested` is called behind frames that came together: more may take a while.
         """
         ...
 

@@ -124,6 +124,7 @@ class Link:
         # Bounded: above the backlog the socket is not read until there is room again.
         self._frames: asyncio.Queue[ChannelFrame | None] = asyncio.Queue()
         self._listener: Callable[[ChannelFrame | None], object] | None = None
+        self._rested: Callable[[], object] | None = None
         self._is_paused = False
         self._closing = False
         self._is_watched = False
@@ -394,6 +395,8 @@ class Link:
             protocol = self._protocol
             for event in protocol.receive(data) if space is None else protocol.received(count):
                 self._handle(event)
+            if self._rested is not None:
+                self._rested()
         except SandboxError as error:
             self._broken = self._broken or error
             self._end("what came made no sense")
@@ -465,11 +468,18 @@ class Link:
             self._watch()
         return frame
 
-    def listen(self, take: Callable[[ChannelFrame | None], object]) -> None:
+    def listen(
+        self,
+        take: Callable[[ChannelFrame | None], object],
+        rested: Callable[[], object] | None = None,
+    ) -> None:
         """Hand frames on as they come, beginning with those that wait."""
         self._listener = take
+        self._rested = rested
         while not self._frames.empty():
             take(self._frames.get_nowait())
+        if rested is not None:
+            rested()
         if not self._is_paused:
             self._watch()
 
@@ -629,13 +639,18 @@ class FrameChannel:
         """Wait until not too much waits to be sent."""
         await self._link.drained()
 
-    def listen(self, take: Callable[[ChannelFrame | None], object]) -> None:
+    def listen(
+        self,
+        take: Callable[[ChannelFrame | None], object],
+        rested: Callable[[], object] | None = None,
+    ) -> None:
         """Have frames handed on as they come, then None once, in the place of `receive`.
 
         `take` is called from the event loop and must not wait; `pause` stops the reading, so that
-        what it cannot pass on stays in the sandbox.
+        what it cannot pass on stays in the sandbox.  `rested` is called behind frames that came
+        together.
         """
-        self._link.listen(take)
+        self._link.listen(take, rested)
 
     def pause(self) -> None:
         """Read nothing more until `resume`; frames read already are still handed on."""

@@ -14,7 +14,7 @@ from sandbox_kernel.client.terminal_socket import serve
 from sandbox_kernel.errors import ContainerUnavailableError, TransportError
 from sandbox_kernel.wire.operations import TerminalInfo
 from sandbox_kernel.wire.rpc import ChannelFrame, FrameKind
-from sandbox_kernel.wire.terminal import Live, Replay, event
+from sandbox_kernel.wire.terminal import Exited, Live, Replay, Screen, Size, event
 
 INFO = TerminalInfo(
     terminal_id="t-1",
@@ -43,6 +43,7 @@ class FakeChannel:
         self.room.set()
         self.is_heard = asyncio.Event()
         self._take: Any = None
+        self._rested: Any = None
 
     def post(self, kind: FrameKind, *parts: bytes) -> bool:
         self.sent.append((kind, b"".join(parts)))
@@ -55,8 +56,8 @@ class FakeChannel:
     async def drained(self) -> None:
         await self.room.wait()
 
-    def listen(self, take: Any) -> None:
-        self._take = take
+    def listen(self, take: Any, rested: Any) -> None:
+        self._take, self._rested = take, rested
         self.is_heard.set()
 
     def pause(self) -> None:
@@ -71,13 +72,18 @@ class FakeChannel:
 
     # --- what a test does ---
 
-    def say(self, record: Any) -> None:
-        kind, payload = event(record)
-        self._take(ChannelFrame(kind=kind, payload=memoryview(payload)))
+    def say(self, *said: Any) -> None:
+        """Say records, and output as its end and its bytes, so that they come together."""
+        for each in said:
+            if isinstance(each, tuple):
+                kind, payload = FrameKind.DATA, each[0].to_bytes(8, "big") + each[1]
+            else:
+                kind, payload = event(each)
+            self._take(ChannelFrame(kind=kind, payload=memoryview(payload)))
+        self._rested()
 
     def output(self, offset: int, data: bytes) -> None:
-        payload = memoryview(offset.to_bytes(8, "big") + data)
-        self._take(ChannelFrame(kind=FrameKind.DATA, payload=payload))
+        self.say((offset, data))
 
     def begin(self, kind: str, offset: int, data: bytes) -> None:
         self.say(Replay(kind=kind, offset=offset, truncated=kind == "screen"))
@@ -308,3 +314,87 @@ async def test_a_browser_whose_input_waits_is_shown_a_sign_of_life(monkeypatch, 
 
     assert scene.socket.take() == []
     assert channel.typed() == data
+
+
+async def test_output_that_comes_together_is_one_message():
+    """Each costs the server some time, which it lacks if they wait; nothing else is joined."""
+    scene = Scene(Acknowledged())
+    channel = scene.channels[0]
+    channel.begin("screen", 5, b"first")
+    scene.socket.take()
+    channel.say((6, b"a"), (8, b"bc"), Size(cols=90, rows=30), (9, b"d"))
+    channel.say((10, b"e"), Screen(offset=900), (900, b"all"), (901, b"f"), (902, b"g"))
+
+    assert scene.socket.take() == [
+        {"type": "chunk", "byteLength": 3},
+        b"abc",
+        {"type": "size", "cols": 90, "rows": 30},
+        {"type": "chunk", "byteLength": 1},
+        b"d",
+        {"type": "chunk", "byteLength": 1},
+        b"e",
+        {"type": "screen", "byteLength": 3},
+        b"all",
+        {"type": "chunk", "byteLength": 2},
+        b"fg",
+    ]
+
+
+async def test_output_before_a_break_is_passed_on():
+    """It came, and the new channel goes on behind it."""
+    scene = Scene(Stable())
+    channel = scene.channels[0]
+    channel.begin("screen", 5, b"first")
+    channel._take(  # together with the end
+        ChannelFrame(kind=FrameKind.DATA, payload=memoryview((6).to_bytes(8, "big") + b"x"))
+    )
+    channel.breaks()
+    await scene.taken_up()
+
+    assert scene.socket.messages[-1] == b"x"
+
+
+async def test_the_runtime_is_not_told_of_each_keystroke_that_was_drawn():
+    """As long as all is drawn but little; once it is not, of each step until it is again."""
+    scene = Scene(Acknowledged())
+    channel = scene.channels[0]
+    channel.begin("screen", 0, b"")
+
+    def drawn(count: int) -> list[int]:
+        channel.sent.clear()
+        assert scene.bridge.message(f'{{"type":"ack","bytes":{count}}}') is None
+        assert {kind for kind, _ in channel.sent} <= {FrameKind.ACK}
+        return [int.from_bytes(offset, "big") for _, offset in channel.sent]
+
+    channel.output(1, b"x")
+    assert drawn(1) == []
+    channel.output(1024, b"x" * 1023)
+    assert drawn(1024) == []
+    channel.output(1025, b"x")
+    assert drawn(1025) == [1025]
+    channel.output(2000, b"x" * 975)
+    assert drawn(2000) == []
+    channel.output(5000, b"x" * 3000)
+    channel.output(5001, b"x")
+    assert drawn(5000) == [5000]
+    assert drawn(5001) == [5001]
+    channel.output(5002, b"x")
+    assert drawn(5002) == []
+
+
+@pytest.mark.parametrize("order", ["terminate", "interrupt"])
+async def test_a_viewer_kept_after_the_end_is_told_that_nothing_is_left_to_end(order):
+    """Rather than nothing; it may still type Enter, and orders that change nothing are taken."""
+    scene = Scene(Stable())
+    scene.channels[0].begin("screen", 5, b"first")
+    scene.channels[0].say(Exited(exit_code=0, signal=None, reason=None, offset=5))
+    scene.socket.take()
+    scene.socket.is_closed = False
+    scene.bridge.message('{"type":"resize","cols":90,"rows":30}')
+    assert scene.socket.take() == []
+    scene.bridge.message(f'{{"type":"{order}"}}')
+
+    (told,) = scene.socket.take()
+    assert told["code"] == "TERMINAL_CONTROL_ERROR"
+    assert order in told["message"]
+    assert not scene.socket.is_closed
