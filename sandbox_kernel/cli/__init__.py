@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -28,6 +29,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
     module_name, _, function_name = arguments.command.partition(":")
     try:
+        # Terminals that are not UTF-8 show what they lack as an escape.
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        from sandbox_kernel.manager.activity import name_program  # noqa: PLC0415  start-up time
+
+        name_program("command line")
         module = importlib.import_module(module_name)
         command = cast("Callable[..., int]", getattr(module, function_name))
         code = command(arguments)

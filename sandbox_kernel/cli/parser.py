@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import sandbox_kernel
+from sandbox_kernel.cli import amounts
 from sandbox_kernel.cli.detach_keys import DEFAULT_KEYS
 from sandbox_kernel.cli.exit_codes import EXEC_CODES, EXIT_CODES, TERMINAL_CODES
 
@@ -112,6 +113,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_exec(commands)
     _add_terminal(commands)
     _add_list(commands)
+    _add_info(commands)
+    _add_stats(commands)
+    _add_logs(commands)
     _add_stop(commands)
     _add_destroy(commands)
     _add_diff(commands)
@@ -144,16 +148,19 @@ def _add_start_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--memory",
-        type=_size,
+        type=amounts.size,
         metavar="SIZE",
         help="memory of the whole sandbox, such as 512M or 2G",
     )
     command.add_argument(
-        "--cpus", type=_cores, metavar="CORES", help="processor time of the sandbox, such as 1.5"
+        "--cpus",
+        type=amounts.cores,
+        metavar="CORES",
+        help="processor time of the sandbox, such as 1.5",
     )
     command.add_argument(
         "--processes",
-        type=_count,
+        type=amounts.count,
         metavar="COUNT",
         help="processes and threads in the sandbox at one time",
     )
@@ -192,8 +199,8 @@ def _add_run(commands: _Commands) -> None:
     )
     command.add_argument(
         "--timeout",
-        type=_seconds,
-        metavar="SECONDS",
+        type=amounts.seconds,
+        metavar="TIME",
         help="end a cell that takes longer; by default there is no limit",
     )
     command.add_argument(
@@ -247,8 +254,8 @@ def _add_exec(commands: _Commands) -> None:
     command.add_argument("--cwd", metavar="FOLDER", help="the folder in the sandbox to run it in")
     command.add_argument(
         "--timeout",
-        type=_seconds,
-        metavar="SECONDS",
+        type=amounts.seconds,
+        metavar="TIME",
         help="kill it after this time (exit code 124)",
     )
     _add_start_options(command)
@@ -295,7 +302,64 @@ def _add_terminal(commands: _Commands) -> None:
 
 
 def _add_list(commands: _Commands) -> None:
-    _add(commands, "list", "sandboxes:list_all", "List the sandboxes; starts none.")
+    command = _add(commands, "list", "sandboxes:list_all", "List the sandboxes; starts none.")
+    command.add_argument("-q", "--quiet", action="store_true", help="print only their ids")
+
+
+def _add_info(commands: _Commands) -> None:
+    command = _add(
+        commands, "info", "stats:info", "Show what is known of a sandbox; starts nothing."
+    )
+    command.add_argument("sandbox", metavar="SANDBOX", help=_SANDBOX_HELP)
+
+
+def _add_stats(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "stats",
+        "stats:stats",
+        "Show what sandboxes use, all or those named; starts none.",
+    )
+    command.add_argument(
+        "sandboxes",
+        nargs="*",
+        default=[],  # or argparse says that it is required
+        metavar="SANDBOX",
+        help=_SANDBOX_HELP,
+    )
+    command.add_argument(
+        "--disk", action="store_true", help="count their files too, which may take long"
+    )
+    command.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
+    command.add_argument(
+        "--interval",
+        type=amounts.positive_seconds,
+        default=2.0,
+        metavar="TIME",
+        help="the time between two looks (default: %(default)g seconds)",
+    )
+
+
+def _add_logs(commands: _Commands) -> None:
+    command = _add(
+        commands, "logs", "logs:logs", "Show who ran what in a sandbox, and when; starts nothing."
+    )
+    command.add_argument("sandbox", metavar="SANDBOX", help=_SANDBOX_HELP)
+    which = command.add_mutually_exclusive_group()
+    which.add_argument("--process", metavar="ID", help="show what this process has written instead")
+    which.add_argument(
+        "--runtime", action="store_true", help="show what engine and runtime say of themselves"
+    )
+    command.add_argument(
+        "-f", "--follow", action="store_true", help="go on with what comes, until Ctrl-C"
+    )
+    command.add_argument(
+        "-n",
+        "--tail",
+        type=amounts.count,
+        metavar="COUNT",
+        help="begin with this many lines at the end; not with --process",
+    )
 
 
 def _add_stop(commands: _Commands) -> None:
@@ -305,9 +369,9 @@ def _add_stop(commands: _Commands) -> None:
     _add_several(command)
     command.add_argument(
         "--grace",
-        type=_seconds,
+        type=amounts.seconds,
         default=5.0,
-        metavar="SECONDS",
+        metavar="TIME",
         help="how long programs have to end by themselves (default: %(default)g)",
     )
 
@@ -441,37 +505,3 @@ def _add_kernelspec(commands: _Commands) -> None:
     command.add_argument(
         "--id", metavar="ID", help="let every notebook on this kernel share the sandbox of this id"
     )
-
-
-def _size(text: str) -> int:
-    """Return bytes; the units are powers of 1024, as those of other tools that set limits."""
-    number = text.upper().removesuffix("B").removesuffix("I")
-    power = "KMGT".find(number[-1:]) + 1 if number else 0
-    return max(1, int(_above_zero(text, number[:-1] if power else number) * 1024**power))
-
-
-def _cores(text: str) -> float:
-    return _above_zero(text, text)
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text} is no number of processes")
-    return int(text)
-
-
-def _above_zero(text: str, number: str) -> float:
-    try:
-        value = float(number)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no amount; write it like 512M, 2G or 1.5")
-    return value
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
-    return value

@@ -23,8 +23,10 @@ from sandbox_kernel.errors import (
 )
 
 __all__ = [
+    "duration_text",
     "exit_code_of",
     "print_json",
+    "print_json_line",
     "print_table",
     "printable",
     "report_error",
@@ -89,6 +91,11 @@ def print_json(value: Any) -> None:  # any JSON value
     print()
 
 
+def print_json_line(value: Any) -> None:  # any JSON value
+    """Print one JSON value in one line, of answers that come bit by bit; it is read at once."""
+    print(json.dumps(value, separators=(",", ":")), flush=True)
+
+
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print columns, as wide as they must be."""
     lines = [tuple(head), *(tuple(printable(cell) for cell in row) for row in rows)]
@@ -120,6 +127,20 @@ def size_text(size: int) -> str:
             return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.1f} TB"
+
+
+def duration_text(seconds: float | None) -> str:
+    """Return a span of time for people, such as ``1 h 05 min``, or a dash."""
+    if seconds is None:
+        return "-"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600:02} h"
 
 
 def time_text(seconds_since_epoch: float | None) -> str:

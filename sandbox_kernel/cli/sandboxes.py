@@ -20,7 +20,7 @@ from sandbox_kernel.cli.report import (
 from sandbox_kernel.errors import SandboxConfigurationError, SandboxError
 from sandbox_kernel.manager.manager import Manager, SandboxInfo
 
-__all__ = ["confirm", "destroy", "list_all", "stop"]
+__all__ = ["confirm", "destroy", "facts", "list_all", "stop"]
 
 
 def list_all(arguments: Namespace) -> int:
@@ -28,7 +28,10 @@ def list_all(arguments: Namespace) -> int:
     with closing(Manager()) as manager:
         found = manager.list()
     if arguments.json:
-        print_json([_facts(info) for info in found])
+        print_json([facts(info) for info in found])
+    elif arguments.quiet:
+        for info in found:
+            print(info.sandbox_id)
     elif found:
         head = ("SANDBOX", "STATE", "ENGINE", "NETWORK", "STARTED", "NOTEBOOK FOLDER")
         print_table(head, map(_row, found))
@@ -128,7 +131,8 @@ def _row(info: SandboxInfo) -> tuple[str, ...]:
     )
 
 
-def _facts(info: SandboxInfo) -> dict[str, Any]:
+def facts(info: SandboxInfo) -> dict[str, Any]:
+    """Return what programs are told of a sandbox."""
     instance = info.instance
     folder = info.spec.notebook_folder
     return {
