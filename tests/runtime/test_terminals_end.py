@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandbox_kernel.errors import ProcessSpawnFailedError, ValidationFailedError
+from sandbox_kernel.errors import ContainerUnavailableError, ValidationFailedError
 from sandbox_kernel.wire import terminal as wire
 from sandbox_kernel.wire.operations import TerminalInfo
 from tests.support.runtime_child import Client, RuntimeChild
@@ -194,7 +194,7 @@ def test_the_runtime_ends_its_terminals(runtime: RuntimeChild, tree: TerminalInf
             "stopped",
         )
         view.wait_for(wire.Exited)
-        with pytest.raises(ProcessSpawnFailedError):
+        with pytest.raises(ContainerUnavailableError):
             client.call("terminal.create", argv=["true"])
 
     assert runtime.wait_exit() == 0
