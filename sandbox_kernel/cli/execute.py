@@ -25,7 +25,7 @@ from sandbox_kernel.errors import (
 )
 from sandbox_kernel.manager.manager import Manager
 
-__all__ = ["execute"]
+__all__ = ["execute", "feed", "kill"]
 
 _CHUNK = 64 << 10
 
@@ -63,24 +63,24 @@ async def _execute(arguments: Namespace) -> int:
 
 async def _in(sandbox: Sandbox, arguments: Namespace) -> int:
     async with sandbox:
-        feed = _has_input()
+        has_input = _has_input()
         process = await sandbox.start_process(
             arguments.argv,
             cwd=arguments.cwd,
             env=pairs(arguments.env),
             timeout=arguments.timeout,
-            stdin=feed,
+            stdin=has_input,
         )
         for notice in sandbox.notices:
             warn(notice)
         try:
-            if feed:
-                _feed(process, asyncio.get_running_loop())
+            if has_input:
+                feed(process, asyncio.get_running_loop())
             collected = {"stdout": bytearray(), "stderr": bytearray()}
             ended = await _follow(process, collected if arguments.json else None)
         except BaseException:
             # Interrupted, or nobody reads what it writes: it must not go on without us.
-            await _kill(process)
+            await kill(process)
             raise
     if arguments.json:
         print_json(_facts(ended, collected))
@@ -117,7 +117,7 @@ def _has_input() -> bool:
     return not stat.S_ISCHR(mode)
 
 
-def _feed(process: Process, loop: asyncio.AbstractEventLoop) -> None:
+def feed(process: Process, loop: asyncio.AbstractEventLoop) -> None:
     """Pass our standard input on, for as long as the process takes it."""
 
     def pump() -> None:
@@ -130,7 +130,8 @@ def _feed(process: Process, loop: asyncio.AbstractEventLoop) -> None:
     threading.Thread(target=pump, name="stdin", daemon=True).start()
 
 
-async def _kill(process: Process) -> None:
+async def kill(process: Process) -> None:
+    """Kill the process, also if we are told to end meanwhile; one that has gone is fine."""
     with contextlib.suppress(SandboxError):
         await asyncio.shield(process.kill())
 

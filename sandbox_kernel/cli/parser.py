@@ -113,6 +113,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_exec(commands)
     _add_terminal(commands)
     _add_list(commands)
+    _add_cp(commands)
     _add_info(commands)
     _add_stats(commands)
     _add_logs(commands)
@@ -304,6 +305,25 @@ def _add_terminal(commands: _Commands) -> None:
 def _add_list(commands: _Commands) -> None:
     command = _add(commands, "list", "sandboxes:list_all", "List the sandboxes; starts none.")
     command.add_argument("-q", "--quiet", action="store_true", help="print only their ids")
+
+
+def _add_cp(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "cp",
+        "copying:copy",
+        "Copy files and folders into a sandbox or out of it; starts the sandbox if need be.",
+    )
+    place = "SANDBOX:PATH, or a path on this machine, or - for standard input or output"
+    command.add_argument("source", metavar="SOURCE", help=place)
+    command.add_argument("destination", metavar="DESTINATION", help="likewise; one is in a sandbox")
+    command.add_argument(
+        "-L",
+        "--follow-link",
+        action="store_true",
+        help="copy what links on this machine lead to, not the links",
+    )
+    command.add_argument("-q", "--quiet", action="store_true", help="show no progress bar")
 
 
 def _add_info(commands: _Commands) -> None:
