@@ -145,7 +145,7 @@ def test_it_is_for_its_user_only(page: Page, home: JupyterHome) -> None:
         path = "/sandbox/api/sandboxes/private"
         routes = [
             f"{server.base}{path}/{end}".replace("http", "ws", 1)
-            for end in ("terminal?session=s", f"terminals/{made['id']}/connect?ack=1")
+            for end in ("terminal?session=s", f"terminals/{made['terminal_id']}/connect?ack=1")
         ]
         refused = [1006]
         # A small page that the server itself sends: to what else there is, Chromium allows less.

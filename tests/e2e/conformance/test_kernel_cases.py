@@ -363,7 +363,7 @@ def test_idle_is_the_last_message_of_a_comm_message(shared_kernel: Kernel) -> No
     shared_kernel.cell(
         "import ipywidgets as w\nb = w.Button()\n"
         "def handle(button, content, buffers):\n"
-        "    print('handled'); display(3); button.send({'back': content})\n"
+        "    print('handled'); display(3); button.description = str(content)\n"
         "b.on_msg(handle)"
     )
     comm_id = shared_kernel.value("b.comm.comm_id")
