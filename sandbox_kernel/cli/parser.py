@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     # argparse keeps the class of this collection to itself.
     _Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
-__all__ = ["build_parser", "parse_arguments"]
+__all__ = ["build_parser", "commands_of", "parse_arguments"]
 
 _SANDBOX_HELP = "the sandbox: its id, or the path of a notebook (.ipynb) that has one"
 _COMMANDS = "sandbox_kernel.cli"
@@ -56,7 +56,7 @@ class _Leaf:
 
     @classmethod
     def find(cls, parser: argparse.ArgumentParser, words: list[str]) -> _Leaf | None:
-        while (choices := _commands_of(parser)) is not None:
+        while (choices := commands_of(parser)) is not None:
             if not words or words[0] not in choices:
                 return None
             parser, words = choices[words[0]], words[1:]
@@ -90,7 +90,8 @@ class _Leaf:
         return words, []
 
 
-def _commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser] | None:
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser] | None:
+    """Return the parsers of the commands below this one, if it has some."""
     for action in parser._actions:  # noqa: SLF001  there is no other way to ask
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             return action.choices
@@ -113,17 +114,22 @@ def build_parser() -> argparse.ArgumentParser:
     _add_exec(commands)
     _add_terminal(commands)
     _add_list(commands)
+    _add_create(commands)
     _add_cp(commands)
     _add_info(commands)
     _add_stats(commands)
     _add_logs(commands)
     _add_stop(commands)
     _add_destroy(commands)
+    _add_gc(commands)
+    _add_ports(commands)
     _add_diff(commands)
     _add_apply(commands)
     _add_discard(commands)
     _add_doctor(commands)
     _add_kernelspec(commands)
+    _add_image(commands)
+    _add_completion(commands)
     return parser
 
 
@@ -137,6 +143,11 @@ def _add(commands: _Commands, name: str, function: str, text: str) -> argparse.A
     command.add_argument("--json", action="store_true", help="answer with one JSON document")
     command.set_defaults(command=f"{_COMMANDS}.{function}")
     return command
+
+
+def _add_group(commands: _Commands, name: str, text: str) -> _Commands:
+    group = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
 
 def _add_start_options(command: argparse.ArgumentParser) -> None:
@@ -305,6 +316,109 @@ def _add_terminal(commands: _Commands) -> None:
 def _add_list(commands: _Commands) -> None:
     command = _add(commands, "list", "sandboxes:list_all", "List the sandboxes; starts none.")
     command.add_argument("-q", "--quiet", action="store_true", help="print only their ids")
+
+
+def _add_create(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "create",
+        "creating:create",
+        "Make a sandbox, start it, and print its id; one that is there already is started.",
+    )
+    command.add_argument(
+        "id", nargs="?", metavar="ID", help="the id it gets; one of its own by default"
+    )
+    command.add_argument("--engine", metavar="NAME", help="the engine: bubblewrap or docker")
+    command.add_argument("--image", metavar="IMAGE", help="the image of the docker engine")
+    command.add_argument(
+        "--folder",
+        metavar="FOLDER",
+        help="the folder of this machine that it shows, as a notebook's",
+    )
+    command.add_argument(
+        "--sleep-after",
+        type=amounts.positive_seconds,
+        metavar="TIME",
+        help="let it go to sleep after this time without use",
+    )
+    command.add_argument(
+        "--keep-alive",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="never let it go to sleep by itself, or do",
+    )
+    _add_start_options(command)
+
+
+def _add_gc(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "gc",
+        "cleaning:clean",
+        "Remove what crashes and ephemeral sandboxes left; sandboxes that run or sleep stay.",
+    )
+    command.add_argument(
+        "--dry-run", action="store_true", help="only tell what would be removed or ended"
+    )
+    command.add_argument("-q", "--quiet", action="store_true", help="show no progress bar")
+
+
+def _add_ports(commands: _Commands) -> None:
+    actions = _add_group(commands, "ports", "Show and expose ports of sandboxes.")
+    for name, function, text in (
+        (
+            "listen",
+            "listen",
+            "List the ports on which programs in a sandbox listen; starts nothing.",
+        ),
+        ("list", "list_exposed", "List the ports that are exposed; starts nothing."),
+    ):
+        command = _add(actions, name, f"ports:{function}", text)
+        command.add_argument("sandbox", metavar="SANDBOX", help=_SANDBOX_HELP)
+    command = _add(
+        actions,
+        "expose",
+        "ports:expose",
+        "Let whoever has a token reach a port through a Jupyter server, and print where.",
+    )
+    _add_port(command)
+    command.add_argument("--name", metavar="NAME", help="what people call it")
+    command.add_argument(
+        "--token", metavar="TOKEN", help="the token: 1 to 16 of a-z, 0-9 and _; random by default"
+    )
+    _add_port(
+        _add(actions, "unexpose", "ports:unexpose", "Revoke the token of a port; starts nothing.")
+    )
+
+
+def _add_port(command: argparse.ArgumentParser) -> None:
+    command.add_argument("sandbox", metavar="SANDBOX", help=_SANDBOX_HELP)
+    command.add_argument("port", type=amounts.port, metavar="PORT", help="the port: 1024 to 65535")
+
+
+def _add_image(commands: _Commands) -> None:
+    actions = _add_group(commands, "image", "Make images for the docker engine.")
+    command = _add(
+        actions,
+        "build",
+        "images:build",
+        "Build an image with the runtime in it, for the docker engine; from a checkout only.",
+    )
+    command.add_argument(
+        "tag", nargs="?", default="jupyter-sandbox", metavar="TAG", help="its name"
+    )
+    command.add_argument("--base", metavar="IMAGE", help="the image to build on")
+    command.add_argument("-q", "--quiet", action="store_true", help="do not show what docker says")
+
+
+def _add_completion(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "completion",
+        "completion:completion",
+        "Print what lets a shell complete commands, options and ids.",
+    )
+    command.add_argument("shell", choices=("bash", "zsh"), metavar="SHELL", help="bash or zsh")
 
 
 def _add_cp(commands: _Commands) -> None:
@@ -489,9 +603,7 @@ def _add_doctor(commands: _Commands) -> None:
 
 
 def _add_kernelspec(commands: _Commands) -> None:
-    text = "Make the sandbox kernel known to Jupyter."
-    kernelspec = commands.add_parser("kernelspec", help=text, description=text, allow_abbrev=False)
-    actions = kernelspec.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    actions = _add_group(commands, "kernelspec", "Make the sandbox kernel known to Jupyter.")
     command = _add(
         actions,
         "install",

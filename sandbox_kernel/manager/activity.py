@@ -219,8 +219,8 @@ class ActivityLog:
             paths.sort(key=lambda path: path.stat().st_mtime)
         return [path.name.split(".")[1] for path in paths]
 
-    def forget(self, living: frozenset[str], *, now: float) -> None:
-        """Remove the files of lifetimes that ended long ago.
+    def old(self, living: frozenset[str], *, now: float) -> list[Path]:
+        """Return the files of lifetimes that ended long ago.
 
         Parameters
         ----------
@@ -229,16 +229,24 @@ class ActivityLog:
         now : float
             In seconds since the epoch.
         """
+        found: list[Path] = []
         if not self._folder.is_dir():
-            return
-        with storage_errors(self._folder, "remove old files"):
+            return found
+        with storage_errors(self._folder, "look for old files"):
             for path in self._folder.iterdir():
                 parts = path.name.split(".")
                 is_ours = len(parts) in {3, 4} and parts[2] == "jsonl"
                 if is_ours and parts[1] not in living:
                     with suppress(FileNotFoundError):
                         if now - path.stat().st_mtime > _KEPT_AFTER_DESTROY:
-                            path.unlink()
+                            found.append(path)
+        return found
+
+    def forget(self, living: frozenset[str], *, now: float) -> None:
+        """Remove the files that `old` names."""
+        for path in self.old(living, now=now):
+            with storage_errors(path, "remove"):
+                path.unlink(missing_ok=True)
 
     def _path(self, sandbox_id: str, lifetime: str) -> Path:
         return self._folder / f"{sandbox_id}.{lifetime}.jsonl"

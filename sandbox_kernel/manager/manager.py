@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.manager.stats import SandboxStats
     from sandbox_kernel.wire.operations import Health
 
-__all__ = ["Manager", "SandboxInfo"]
+__all__ = ["Leftovers", "Manager", "SandboxInfo"]
 
 
 _LABEL = "sandbox.json"
@@ -94,6 +94,20 @@ class SandboxInfo:
     started_at: float | None
     ephemeral: bool
     layout: StateLayout = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leftovers:
+    """What `Manager.gc` would clean up."""
+
+    sandboxes: tuple[str, ...] = ()
+    """Ids that would go with their files: ephemeral ones that ended, half destroyed ones."""
+    ended: tuple[str, ...] = ()
+    """Ids that ended without having been stopped: what they left is ended, their files stay."""
+    files: tuple[str, ...] = ()
+    """Lifetimes that were destroyed, of which there are files."""
+    activity: tuple[str, ...] = ()
+    """Files of the activity log of lifetimes that ended long ago."""
 
 
 class Manager:
@@ -431,18 +445,54 @@ class Manager:
         # Outside the lock: a huge tree must not keep the id's next lifetime waiting.
         self._remove_files(entry.lifetime)
 
-    def gc(self) -> tuple[str, ...]:
+    def leftovers(self) -> Leftovers:
+        """Return what `gc` would remove or end now; removes nothing."""
+        if not self._data.is_dir():
+            return Leftovers()
+        sandboxes, ended = [], []
+        entries = self._registry.all()
+        for entry in entries:
+            try:
+                with locks.hold(self._locks, entry.sandbox_id, timeout=0.0):
+                    now = self._registry.get(entry.sandbox_id)
+                    if now is None or (now.state is State.RUNNING and self._is_alive(now)):
+                        continue
+            except SandboxError:
+                continue  # busy, or its engine does not answer: `gc` would leave it
+            if now.ephemeral or now.state is State.DESTROYING:
+                sandboxes.append(now.sandbox_id)
+            elif now.state is not State.STOPPED:
+                ended.append(now.sandbox_id)
+        activity: list[str] = []
+        if self.activity is not None:
+            living = frozenset(entry.lifetime for entry in entries)
+            activity = [path.name for path in self.activity.old(living, now=time.time())]
+        return Leftovers(
+            sandboxes=tuple(sandboxes),
+            ended=tuple(ended),
+            files=tuple(each.lifetime for each in self._registry.leftovers()),
+            activity=tuple(activity),
+        )
+
+    def gc(self, *, on_progress: Callable[[int, int], object] = lambda *_: None) -> tuple[str, ...]:
         """Clean up after crashes and sleeps, and return the ids of the sandboxes that went.
 
         Ends what half-done starts and stops left, removes ephemeral sandboxes that no longer run,
         and the files of destroyed ones.  What is busy or fails is left for the next time, with a
         warning in the log.
+
+        Parameters
+        ----------
+        on_progress : callable
+            Called with how many sandboxes and leftovers were looked at, and how many there are.
         """
         if not self._data.is_dir():
             return ()
         self._prepare()
         gone = []
-        for entry in self._registry.all():
+        entries = self._registry.all()
+        for number, entry in enumerate(entries):
+            on_progress(number, len(entries))
             try:
                 if self._tidy(entry.sandbox_id):
                     gone.append(entry.sandbox_id)
@@ -450,7 +500,10 @@ class Manager:
                 continue
             except SandboxError as error:
                 log.warning("sandbox %s: not cleaned up: %s", entry.sandbox_id, error)
-        for leftover in self._registry.leftovers():
+        leftovers = self._registry.leftovers()
+        total = len(entries) + len(leftovers)
+        for number, leftover in enumerate(leftovers, len(entries)):
+            on_progress(number, total)
             try:
                 self._remove_files(leftover.lifetime)
             except SandboxError as error:
@@ -462,6 +515,7 @@ class Manager:
                 self.activity.forget(living, now=time.time())
             except StorageError as error:
                 log.warning("old activity stays: %s", error)
+        on_progress(total, total)
         return tuple(gone)
 
     # --- sandboxes that wait in a pool ---
