@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import os
 import sys
@@ -42,6 +41,8 @@ def logs(arguments: Namespace) -> int:
     if arguments.process is not None:
         if arguments.tail is not None:
             raise SandboxConfigurationError("--tail counts lines, which --process has none of.")
+        import asyncio  # noqa: PLC0415  start-up time
+
         return asyncio.run(_process(arguments))
     with closing(Manager()) as manager:
         if arguments.runtime:

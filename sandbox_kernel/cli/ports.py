@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from argparse import Namespace
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ __all__ = ["expose", "list_exposed", "listen", "unexpose"]
 
 def listen(arguments: Namespace) -> int:
     """Print the ports on which programs inside listen."""
+    import asyncio  # noqa: PLC0415  start-up time
 
     async def ask() -> list[ListeningPort]:
         from sandbox_kernel.client.sandbox import get_sandbox  # noqa: PLC0415  start-up time
@@ -60,6 +60,7 @@ def list_exposed(arguments: Namespace) -> int:
 
 def expose(arguments: Namespace) -> int:
     """Expose a port, which starts the sandbox, and print where it is seen."""
+    import asyncio  # noqa: PLC0415  start-up time
 
     async def ask() -> ExposedPort:
         from sandbox_kernel.client.sandbox import get_sandbox  # noqa: PLC0415  start-up time

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import pty
+import select
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -83,6 +87,37 @@ def test_ids_and_files_are_completed_and_nothing_is_started(shell_words, sandbox
     assert shell_words("sandbox", "run", "re") == ["report.ipynb"]
     assert shell_words("sandbox", "cp", "re") == ["report:", "report.ipynb"]
     assert sandbox("list", "--json").json[0]["state"] == "stopped"
+
+
+@pytest.mark.parametrize("shell", _SHELLS)
+def test_a_tab_at_a_prompt_completes(shell_words, shell):
+    """Typed into an interactive shell, for both ways to call the command."""
+    environ = {**shell_words.environ, "TERM": "dumb", "PS1": "% "}
+    file = shell_words.work / "completion"
+    file.write_text(script(shell))
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe(shell, [shell, "-f" if shell == "zsh" else "--norc", "-i"], environ)  # noqa: S606
+    try:
+        os.write(terminal, f". {shlex.quote(str(file))}; echo rea''dy\n".encode())
+        _read_until(terminal, b"ready")
+        os.write(terminal, b"jupyter sandbox ports unex\t")
+        _read_until(terminal, b"unexpose ")
+        os.write(terminal, b"\x15jupyter-sandbox stop --gr\t")
+        _read_until(terminal, b"--grace ")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def _read_until(terminal: int, wanted: bytes) -> None:
+    shown = b""
+    deadline = time.monotonic() + 20
+    while wanted not in shown:
+        assert time.monotonic() < deadline, shown
+        if select.select([terminal], [], [], 0.5)[0]:
+            shown += os.read(terminal, 4096)
 
 
 @pytest.mark.parametrize("shell", _SHELLS)

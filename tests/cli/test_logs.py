@@ -73,3 +73,16 @@ def test_the_runtimes_own_log_is_read_line_by_line(sandbox):
 
     assert sandbox("logs", "one", "--runtime").out == "first\n\\x1b[2Jsecond\n"
     assert sandbox("logs", "one", "--runtime", "--tail", "1", "--json").json == ["\x1b[2Jsecond"]
+
+
+def test_a_terminal_that_is_not_utf_8_gets_escapes(sandbox):
+    """Characters that its encoding lacks end nothing."""
+    sandbox("exec", "one", "echo", "\u00e9")
+    ended = subprocess.run(
+        [*_COMMAND, "logs", "one"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+
+    assert b"echo \\xe9" in ended.stdout

@@ -220,6 +220,23 @@ def test_a_full_disk_for_the_output_is_an_error_with_its_reason(home, words):
     assert ended.stderr == b"jupyter sandbox: No space left on device\n"
 
 
+def test_what_only_looks_loads_no_event_loop_and_nothing_of_jupyter(home):
+    """People and completion wait for these."""
+    script = (
+        "import sys\n"
+        "from sandbox_kernel.cli import main\n"
+        "for words in ('list', 'stats', 'logs x', 'ports list x', 'gc --dry-run'):\n"
+        "    main(words.split())\n"
+        "slow = {'asyncio', 'jupyter_core', 'jupyter_client', 'traitlets', 'tornado', 'tqdm'}\n"
+        "sys.exit(', '.join(slow & set(sys.modules)) or 0)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_closed_streams_are_the_null_device(home):
     """No file that the command opens gets the number of a standard stream."""
     ended = run_in_shell("SANDBOX destroy nothing --yes <&- >&- 2>&-")
