@@ -9,9 +9,9 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from sandbox_kernel.cli.exit_codes import FAILED, NO_ENGINE, OK
+from sandbox_kernel.cli.exit_codes import OK
 from sandbox_kernel.cli.report import print_json, warn
-from sandbox_kernel.errors import SandboxConfigurationError
+from sandbox_kernel.errors import EngineUnavailableError, SandboxConfigurationError, SandboxError
 
 __all__ = ["build"]
 
@@ -28,8 +28,9 @@ def build(arguments: Namespace) -> int:
     if arguments.tag.startswith("-"):
         raise SandboxConfigurationError(f"{arguments.tag!r} is no name of an image.")
     if shutil.which("docker") is None:
-        warn("there is no command 'docker' here")
-        return NO_ENGINE
+        raise EngineUnavailableError(
+            "docker", "there is no command 'docker' here", "Install Docker, then try again."
+        )
     environment = dict(os.environ, **({"BASE": arguments.base} if arguments.base else {}))
     if not arguments.quiet and sys.stderr.isatty():
         warn("building; the first time takes some minutes")
@@ -43,8 +44,7 @@ def build(arguments: Namespace) -> int:
         check=False,
     )
     if ended.returncode:
-        warn(f"the build ended with {ended.returncode}")
-        return FAILED
+        raise SandboxError(f"The build ended with {ended.returncode}.")
     image = ended.stdout.split()[-1] if ended.stdout.split() else ""
     if arguments.json:
         print_json({"image": arguments.tag, "id": image})
