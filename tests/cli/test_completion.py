@@ -16,7 +16,13 @@ import pytest
 
 from sandbox_kernel.cli.completion import script
 
-_SHELLS = [shell for shell in ("bash", "zsh") if shutil.which(shell)]
+_SHELLS = [
+    pytest.param(
+        shell,
+        marks=pytest.mark.skipif(shutil.which(shell) is None, reason=f"there is no {shell} here"),
+    )
+    for shell in ("bash", "zsh")
+]
 
 _BASH = """
 source SCRIPT
