@@ -147,6 +147,9 @@ async def test_clients_that_leave_end_nothing(manager):
         shell = await sandbox.create_terminal(["sh"])
         async with shell.view() as view:
             await view.write(b"sleep 601 &\r")
+            deadline = time.monotonic() + 20
+            while not any("601" in line for line in (await shell.get_snapshot()).lines):
+                assert time.monotonic() < deadline
         async with shell.view():
             pass
         other = await sandbox.create_terminal(["sh"])
@@ -156,7 +159,7 @@ async def test_clients_that_leave_end_nothing(manager):
     async with get_sandbox("demo", manager=manager) as sandbox:
         deadline = time.monotonic() + 20
         found = b""
-        # What is typed may reach the shell's program after its view has gone.
+        # The shell may read what was typed after its view has gone.
         while not (b"sleep 600" in found and b"sleep 601" in found):
             assert time.monotonic() < deadline, found
             listing = await sandbox.exec("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
