@@ -1,9 +1,7 @@
-"""docs/files.md: its examples run as they stand; every method, parameter and error is there."""
+"""docs/files.md: every method, parameter and error is there."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import inspect
 import re
 from pathlib import Path
@@ -11,39 +9,17 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Sandbox, errors
-from sandbox_kernel.client import sandbox as client
 from sandbox_kernel.client.files import FileInfo, FileOperations
 from sandbox_kernel.client.git import GitOperations
 from sandbox_kernel.client.transfer import FolderTransfers
-from sandbox_kernel.manager.manager import Manager
-from tests.docs.test_python_page import run
-from tests.support.jupyter_home import JupyterHome
 
 _TEXT = (Path(__file__).parents[2] / "docs" / "files.md").read_text()
-_BLOCKS = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", _TEXT, re.DOTALL)
 _METHODS = [
     name
     for cls in (FileOperations, FolderTransfers, GitOperations)
     for name in vars(cls)
     if not name.startswith("_")
 ]
-
-
-def test_the_examples_print_what_the_page_says(tmp_path, warm_cache, monkeypatch):
-    """One after the other, for a user who has no sandbox yet."""
-    home = JupyterHome(tmp_path, warm_cache).create()
-    for name, value in home.changes().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(home.work)
-    try:
-        printed = asyncio.run(run(_BLOCKS))
-    finally:
-        client._manager_of.cache_clear()
-        with contextlib.closing(Manager()) as manager:
-            for info in manager.list():
-                manager.destroy(info.sandbox_id)
-
-    assert printed == [expected for _, expected in _BLOCKS]
 
 
 @pytest.mark.parametrize("name", _METHODS)

@@ -1,56 +1,16 @@
-"""docs/python.md: its examples run as they stand, and it names every parameter."""
+"""docs/python.md names every parameter."""
 
 from __future__ import annotations
 
-import ast
-import asyncio
-import contextlib
 import inspect
-import io
 import re
 from pathlib import Path
-from types import CoroutineType
 
 import pytest
 
 from sandbox_kernel import Process, Sandbox, SandboxOptions, get_sandbox
-from sandbox_kernel.client import sandbox as client
-from sandbox_kernel.manager.manager import Manager
-from tests.support.jupyter_home import JupyterHome
 
 _TEXT = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
-_BLOCKS = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", _TEXT, re.DOTALL)
-
-
-async def run(blocks):
-    """Run the blocks in one namespace, as the cells of a notebook; return what each printed."""
-    names, printed = {}, []
-    for code, _ in blocks:
-        out = io.StringIO()
-        compiled = compile(code, "docs/python.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        with contextlib.redirect_stdout(out):
-            result = eval(compiled, names)  # noqa: S307  what the page says
-            if isinstance(result, CoroutineType):
-                await result
-        printed.append(out.getvalue())
-    return printed
-
-
-def test_the_examples_print_what_the_page_says(tmp_path, warm_cache, monkeypatch):
-    """One after the other, for a user who has no sandbox yet."""
-    home = JupyterHome(tmp_path, warm_cache).create()
-    for name, value in home.changes().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(home.work)
-    try:
-        printed = asyncio.run(run(_BLOCKS))
-    finally:
-        client._manager_of.cache_clear()
-        with contextlib.closing(Manager()) as manager:
-            for info in manager.list():
-                manager.destroy(info.sandbox_id)
-
-    assert printed == [expected for _, expected in _BLOCKS]
 
 
 @pytest.mark.parametrize(
