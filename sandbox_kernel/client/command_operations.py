@@ -148,7 +148,8 @@ class CommandOperations(ABC):
         """Start a command that goes on by itself, and return a handle on it.
 
         A text gets a shell of its own, in folder and environment of the session (of a sandbox, the
-        default session); it holds up no session, and outlives it.
+        default session); it holds up no session, and outlives it.  Cancelled, it leaves nothing
+        running.
 
         Parameters
         ----------

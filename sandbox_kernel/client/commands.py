@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from sandbox_kernel.arguments import count, environment, flag, inside_path, words
 from sandbox_kernel.client.callbacks import tell
+from sandbox_kernel.client.making import made
 from sandbox_kernel.client.process import (
     ExecResult,
     Process,
@@ -52,6 +53,7 @@ from sandbox_kernel.wire.operations import ExecResult as WireExecResult
 
 if TYPE_CHECKING:
     from sandbox_kernel.transports.base import Transport
+    from sandbox_kernel.wire.record import Record
 
 __all__ = ["MAX_OUTPUT", "CommandInput", "Commands", "Place"]
 
@@ -259,9 +261,18 @@ class Commands:
             process_id=process_id,
         )
         started = await self._place._taken(  # noqa: SLF001  as `Place` says
-            lambda transport: transport.call("process.start", request)
+            lambda transport: made(
+                transport, "process.start", request, lambda info: _killed(transport, info)
+            )
         )
         return self._place._process(cast("ProcessInfo", started))  # noqa: SLF001
+
+
+async def _killed(transport: Transport, started: Record) -> None:
+    process_id = cast("ProcessInfo", started).process_id
+    with contextlib.suppress(ProcessNotFoundError):
+        request = SignalRequest(process_id=process_id, signal=_SIGKILL)
+        await transport.call("process.signal", request)
 
 
 def _folder(cwd: str | os.PathLike[str] | None) -> str | None:

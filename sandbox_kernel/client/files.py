@@ -30,6 +30,7 @@ from typing import IO, TYPE_CHECKING, Self, TypeVar, cast, overload
 
 from sandbox_kernel.arguments import count, file_mode, inside_path, path_text, patterns
 from sandbox_kernel.client.callbacks import tell
+from sandbox_kernel.client.making import made
 from sandbox_kernel.client.threads import in_thread
 from sandbox_kernel.errors import (
     ContainerUnavailableError,
@@ -82,9 +83,6 @@ _AT_ONCE = 1 << 20
 
 _PART = 1 << 20
 _PARTS_ON_THE_WAY = 4
-
-_LAST_WORD = 5.0
-"""Seconds that a write which is cancelled waits for the answer to its beginning."""
 
 _TOUCH_EVERY = 10.0
 """Seconds after which an upload whose source gives nothing is kept from being given up."""
@@ -804,16 +802,12 @@ class Events:
 
 
 async def _begun(transport: Transport, request: BeginWriteRequest) -> tuple[Transport, str]:
-    begun = asyncio.ensure_future(transport.call("file.begin_write", request))
-    try:
-        answer = await asyncio.shield(begun)
-    except asyncio.CancelledError:
-        # The answer may be on its way: an upload whose name nobody knows would stay for minutes.
-        await asyncio.wait([begun], timeout=_LAST_WORD)
-        if begun.done() and not begun.cancelled() and begun.exception() is None:
-            await _abort(transport, cast("FileUpload", begun.result()).upload_id)
-        begun.cancel()
-        raise
+    answer = await made(
+        transport,
+        "file.begin_write",
+        request,
+        lambda begun: _abort(transport, cast("FileUpload", begun).upload_id),
+    )
     return transport, cast("FileUpload", answer).upload_id
 
 

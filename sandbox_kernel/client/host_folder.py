@@ -170,7 +170,8 @@ class FolderWriter:
     def __exit__(self, *_: object) -> None:
         self._drop_draft()
         self._leave()
-        os.close(self._top)
+        if self._top >= 0:
+            os.close(self._top)
 
     def take(self, entry: FileEntry | None, data: bytes | memoryview) -> None:
         """Take an entry with its first bytes, or more bytes of the one before.

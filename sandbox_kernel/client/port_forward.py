@@ -103,11 +103,13 @@ class PortForward:
         assert listener is not None  # noqa: S101  it was entered
         asyncio.get_running_loop().remove_reader(listener.fileno())
         listener.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        try:
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        finally:
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
 
     def _listen(self) -> socket.socket:
         if not self._is_private:

@@ -29,6 +29,7 @@ from sandbox_kernel.arguments import (
 from sandbox_kernel.client.command_operations import CommandOperations
 from sandbox_kernel.client.commands import Commands
 from sandbox_kernel.client.git import GitOperations
+from sandbox_kernel.client.making import made
 from sandbox_kernel.client.options import SandboxOptions, spec_changes
 from sandbox_kernel.client.ports import PortOperations
 from sandbox_kernel.client.process import (
@@ -71,6 +72,7 @@ from sandbox_kernel.wire.operations import (
     TerminalInfo,
     TerminalList,
     TerminalRequest,
+    TerminateTerminalRequest,
 )
 from sandbox_kernel.wire.session_operations import (
     CreateSessionRequest,
@@ -178,6 +180,18 @@ def default_manager() -> Manager:
 @functools.cache
 def _manager_of(_data_folder: Path) -> Manager:
     return Manager()
+
+
+async def _ended(transport: AnyTransport, created: Record) -> None:
+    info = cast("TerminalInfo", created)
+    if not info.existing:
+        request = TerminateTerminalRequest(terminal_id=info.terminal_id, grace=0.0)
+        await transport.call("terminal.terminate", request)
+
+
+async def _deleted(transport: AnyTransport, created: Record) -> None:
+    session_id = cast("SessionInfo", created).session_id
+    await transport.call("session.delete", SessionRequest(session_id=session_id))
 
 
 class Sandbox(CommandOperations, GitOperations, PortOperations):
@@ -365,6 +379,7 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
         """Make a session: a shell that keeps its state, beside those of other sessions.
 
         It lives as long as the sandbox's container; its shell starts with its first command.
+        Cancelled, none is left.
 
         Parameters
         ----------
@@ -390,8 +405,12 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
             env=environment(env, may_unset=True),
             command_timeout=limit_to_send(command_timeout, "command_timeout"),
         )
-        made = await self._taken(lambda transport: transport.call("session.create", request))
-        return self._session(cast("SessionInfo", made))
+        created = await self._taken(
+            lambda transport: made(
+                transport, "session.create", request, lambda info: _deleted(transport, info)
+            )
+        )
+        return self._session(cast("SessionInfo", created))
 
     async def get_session(self, session_id: str) -> Session | None:
         """Return a handle on a session, or None if this container knows none.  Starts nothing."""
@@ -457,7 +476,7 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
         """Start a command on a terminal of its own, and return a handle on it.
 
         There is no shell in between.  The terminal goes on when everybody has left it; the sandbox
-        sleeps all the same once nothing but its shell is there.
+        sleeps all the same once nothing but its shell is there.  Cancelled, it leaves none running.
 
         Parameters
         ----------
@@ -493,7 +512,11 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
             terminal_id=terminal_id,
             session=session_id,
         )
-        created = await self._taken(lambda transport: transport.call("terminal.create", request))
+        created = await self._taken(
+            lambda transport: made(
+                transport, "terminal.create", request, lambda info: _ended(transport, info)
+            )
+        )
         return self._terminal(cast("TerminalInfo", created))
 
     async def get_terminal(self, terminal_id: str) -> Terminal | None:
@@ -581,8 +604,8 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
             check_size(cols, rows)
             if not start and await self._found() is None:
                 raise ContainerUnavailableError(self._id, "it has stopped")
-            made = await self._taken(lambda transport: transport.call("terminal.create", request))
-            info = cast("TerminalInfo", made)
+            found = await self._taken(lambda transport: transport.call("terminal.create", request))
+            info = cast("TerminalInfo", found)
             viewing = dialect.request(info.terminal_id, cols, rows)
             channel = await self._terminal_connect("terminal.connect", viewing, info)
         except SandboxError as error:
@@ -710,6 +733,10 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
                         raise
                     await asyncio.sleep(_PAUSE * 2**attempt)
                     continue
+                except asyncio.CancelledError:
+                    # Nobody else has it; an error that is kept somewhere would keep it open, too.
+                    await transport.aclose()
+                    raise
                 self._transport = transport
                 return transport
             raise AssertionError  # the last attempt returns or raises
@@ -723,8 +750,12 @@ class Sandbox(CommandOperations, GitOperations, PortOperations):
             if running is None:
                 return None
             transport = self._transport_to(running)
-            if not await self._opens(transport):
-                return None
+            try:
+                if not await self._opens(transport):
+                    return None
+            except asyncio.CancelledError:
+                await transport.aclose()
+                raise
             self._transport = transport
             return transport
 

@@ -193,8 +193,8 @@ class FolderTransfers(FileOperations):
         pace = _Pace(on_progress)
         async with stream(self, "file.pack", PackFolderRequest(path=place)) as events:
             # In the thread that writes, since it may have to wait for the disk to be left.
-            await in_thread(writer.__enter__)
             try:
+                await in_thread(writer.__enter__)
                 async for event in events:
                     assert isinstance(event, PackedFiles)  # noqa: S101  as the table declares
                     await in_thread(_write, writer, event)
@@ -343,11 +343,13 @@ class _Upload:
             self._bytes = before + written
             await self._pace.tell(entry.path, self._files, self._bytes)
 
-        fd = await in_thread(self._reader.open, entry.path)
+        opened: list[int] = []  # known here also if we are cancelled while it is opened
         try:
-            await upload_file(self._transport, begin, _pieces(fd), told=told)
+            await in_thread(lambda: opened.append(self._reader.open(entry.path)))
+            await upload_file(self._transport, begin, _pieces(opened[0]), told=told)
         finally:
-            os.close(fd)
+            for fd in opened:
+                os.close(fd)
         self._files += 1
 
 

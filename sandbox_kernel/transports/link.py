@@ -171,12 +171,18 @@ class Link:
         client.setblocking(False)
         link = cls(endpoint, client, protocol or ClientConnection(), was_admitted=was_admitted)
         try:
-            await asyncio.wait_for(asyncio.shield(link._welcome), WELCOME_TIMEOUT)
+            # Not wait_for, which may take a cancellation for an end of the wait.
+            async with asyncio.timeout(WELCOME_TIMEOUT):
+                await asyncio.shield(link._welcome)
         except TimeoutError as error:
             raise lets_nobody_in(endpoint) from error
         except OperationInterruptedError as error:
             reason = "it ended before it answered"
             raise ContainerUnavailableError(endpoint.sandbox_id, reason) from error
+        except asyncio.CancelledError:
+            # It may have been welcomed in this very moment, and nobody takes it any more.
+            link.abandon()
+            raise
         finally:
             if not link.is_welcome:
                 await link.aclose()
