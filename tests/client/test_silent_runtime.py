@@ -66,3 +66,30 @@ async def test_a_command_that_is_merely_quiet_goes_on(frozen):
 
         assert (await sandbox.exec("echo late", timeout=10)).stdout == b"late\n"
         assert (await first).exit_code == 0
+
+
+@pytest.mark.parametrize("transport", ["rpc", "http"])
+async def test_a_command_without_a_limit_waits_until_it_can_be_cancelled_or_goes_on(
+    frozen, transport
+):
+    """A paused sandbox may go on: nobody but the caller gives such a command up, and may at once."""
+    manager, send = frozen
+    async with (
+        asyncio.timeout(40),
+        get_sandbox("x", manager=manager, transport=transport) as sandbox,
+    ):
+        await sandbox.exec("mine=1")
+        going = asyncio.create_task(sandbox.exec("sleep 0.3; echo $mine"))
+        leaving = asyncio.create_task(sandbox.exec(["sleep", "47119"]))
+        await asyncio.sleep(0.1)
+        send(signal.SIGSTOP)
+
+        done, _ = await asyncio.wait([going, leaving], timeout=1.5)
+        assert not done
+        leaving.cancel()
+        await asyncio.wait([leaving], timeout=5)
+        assert leaving.cancelled()
+
+        send(signal.SIGCONT)
+        assert (await going).stdout == b"1\n"
+        assert (await sandbox.exec("! pgrep -f '^sleep 47119$'")).success
