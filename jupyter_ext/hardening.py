@@ -54,8 +54,9 @@ _DEFAULT_KERNEL = "sandbox-python"
 _HOST_EXTENSIONS = frozenset({"jupyter_lsp"})
 """Extensions that start programs on files of users; by the alphabet they are linked after ours."""
 _CONFIGURATION = str(Path(__file__).parent / "locked")
-# By any letters: nbconvert finds its exporters so.
-_PROGRAM_EXPORTS = frozenset({"latex", "pdf", "qtpdf", "qtpng", "webpdf"})
+# By any letters: nbconvert finds its exporters so.  Those of text documents hand outputs to pandoc,
+# which reads files for LaTeX, and addresses for HTML, as they are told to.
+_PROGRAM_EXPORTS = frozenset({"asciidoc", "latex", "pdf", "qtpdf", "qtpng", "rst", "webpdf"})
 _EXPORTER = re.compile(r"[A-Za-z0-9_-]+")
 _SCRIPT_TYPE = re.compile(r"javascript|ecmascript|jscript|livescript", re.IGNORECASE)
 _INLINE_SCRIPT = re.compile(

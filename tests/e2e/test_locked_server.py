@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from email.message import Message
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -256,6 +257,61 @@ def test_conversions_run_nothing_that_lies_beside_notebooks(server, locked_home)
     for name in ("script", "html", "LATEX"):
         assert head(server, f"/nbconvert/{name}", "POST")[0] in (403, 405), name
     assert not ran.exists()
+
+
+PLAIN_EXPORTS = {"html", "markdown", "notebook", "python", "script", "slides"}
+"""Those that a locked server makes."""
+
+
+def export_all(server: JupyterServer, folder: Path) -> dict[str, int]:
+    """Export a notebook in every form there is; return what the server answers to each."""
+    outputs = [
+        {"output_type": "display_data", "metadata": {}, "data": {form: text}}
+        for form, text in (
+            ("text/latex", r"\input{neighbour}"),
+            ("text/html", "<p>x</p>"),
+            ("text/markdown", "x"),
+        )
+    ]
+    code = {"cell_type": "code", "metadata": {}, "source": "", "execution_count": 1}
+    notebook = {
+        "cells": [
+            {**code, "outputs": outputs},
+            {"cell_type": "markdown", "metadata": {}, "source": "x"},
+        ],
+        "metadata": {},
+        "nbformat": 4,
+        "nbformat_minor": 4,
+    }
+    (folder / "all.ipynb").write_text(json.dumps(notebook))
+    names = {each.name for each in entry_points(group="nbconvert.exporters")}
+    return {name: head(server, f"/nbconvert/{name}/all.ipynb")[0] for name in sorted(names)}
+
+
+@pytest.mark.parametrize("is_locked", [False, True], ids=["as it comes", "locked"])
+def test_no_export_hands_outputs_to_pandoc(new_home, tmp_path, *, is_locked):
+    """It would read the files that a formula names; the server as it comes is the control."""
+    home, asked = new_home(), tmp_path / "asked"
+    program = tmp_path / "pandoc"
+    program.write_text(
+        f'#!/bin/sh\ncase "$1" in -v) echo "pandoc 3.1";; *) echo "$@" >> {asked}; cat;; esac\n'
+    )
+    program.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    options = [LOCKED] if is_locked else []
+    with JupyterServer(home, *options, app="jupyterlab", PATH=path) as server:
+        answers = export_all(server, home.work)
+
+    if is_locked:
+        assert {name for name, status in answers.items() if status == 200} == PLAIN_EXPORTS
+        # The custom one needs a template, which nobody can name.
+        refused = answers.keys() - PLAIN_EXPORTS - {"custom"}
+        assert {answers[name] for name in refused} == {403}
+        assert not asked.exists()
+    else:
+        assert answers["rst"] == answers["asciidoc"] == 200
+        assert "-f latex -t asciidoc" in asked.read_text()
+        assert "-f html -t asciidoc" in asked.read_text()
 
 
 @pytest.mark.parametrize("path", ["/lab", "/login", "/nowhere"])
