@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         def dispatch(self, call: Call, exchange: Exchange) -> None:
             """Begin an operation; its failure is told through the exchange."""
 
-        def welcomed(self) -> None:
+        def welcomed(self, connection: Connection) -> None:
             """Learn that a client was let in."""
 
         def gone(self, connection: Connection) -> None:
@@ -304,7 +304,7 @@ class Connection:
         welcome = self.protocol.welcome(version, self._door.sandbox_id, self._door.incarnation)
         if welcome:
             self.send(welcome)
-        self._door.welcomed()
+        self._door.welcomed(self)
 
     def _switch(self, event: Switch) -> None:
         """Go on as a WebSocket; what was sent behind the request belongs to it."""

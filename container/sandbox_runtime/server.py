@@ -28,6 +28,9 @@ __all__ = ["TERM_GRACE", "Runtime"]
 TERM_GRACE = 2.0
 """Seconds that programs get to end by themselves when the runtime is told to stop by a signal."""
 
+MOST_STRANGERS = 128
+"""Clients that have not named the token yet; one more, and the oldest has to go."""
+
 LAST_WORDS = 0.5
 """Seconds that clients get to take what is still queued for them at the end."""
 
@@ -42,12 +45,17 @@ class Runtime:
         self._token = config.token.encode()
         self.began = time.monotonic()
         self._connections: set[Connection] = set()
+        self._strangers: dict[Connection, None] = {}
+        self._is_full = False
         self._stopping = False
         self._falls_asleep = False
         self._sleep_timer: Timer | None = None
         self._workshop: Workshop | None = None
         self._give_up_at = 0.0
         _set_limits(config.rlimits)
+        # The other half of the descriptors is for what clients ask for.
+        self._most_connections = max(2, _descriptors() // 2)
+        self._most_strangers = min(MOST_STRANGERS, self._most_connections // 2)
         if config.lock_fd is not None:
             # Kept open and not inherited: the lock ends with this very process.
             os.set_inheritable(config.lock_fd, False)
@@ -94,9 +102,19 @@ class Runtime:
     def _accept(self, _events: int) -> None:
         assert self._listener is not None  # noqa: S101  or nobody would call
         sock = None
+        if len(self._strangers) >= self._most_strangers:
+            self.loop.call_soon(self._drop_stranger)
+            return
+        if len(self._connections) >= self._most_connections:
+            # The others wait in the backlog until somebody leaves.
+            self._is_full = True
+            self.loop.remove(self._listener.fileno())
+            return
         try:
             sock = accept(self._listener)
-            self._connections.add(Connection(self.loop, self, sock))
+            connection = Connection(self.loop, self, sock)
+            self._connections.add(connection)
+            self._strangers[connection] = None
         except BlockingIOError:
             return
         except (OSError, MemoryError) as error:
@@ -106,6 +124,15 @@ class Runtime:
             self.log(f"accept: {error}")
             self.loop.remove(self._listener.fileno())
             self.loop.call_later(0.1, self._admit_clients)
+
+    def _drop_stranger(self) -> None:
+        """Make room for a client in the place of the one that has said nothing for longest."""
+        if len(self._strangers) >= self._most_strangers:
+            oldest = next(iter(self._strangers))
+            # It may have spoken, and nobody has listened yet.
+            oldest.drain()
+            if oldest in self._strangers:
+                oldest.close()
 
     def _admit_clients(self) -> None:
         if not self._stopping and self._listener is not None:
@@ -139,14 +166,19 @@ class Runtime:
                 self._workshop.stop(0)
         return self._workshop
 
-    def welcomed(self) -> None:
+    def welcomed(self, connection: Connection) -> None:
         """Get ready for the first operation while the client reads its welcome."""
+        self._strangers.pop(connection, None)
         if self._workshop is None:
             self.loop.call_soon(self._open_workshop)
 
     def gone(self, connection: Connection) -> None:
         """Forget a closed connection."""
         self._connections.discard(connection)
+        self._strangers.pop(connection, None)
+        if self._is_full:
+            self._is_full = False
+            self._admit_clients()
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -202,6 +234,12 @@ class Runtime:
             self.loop.call_later(0.005, self._wait_for_clients)
         else:
             self.loop.stop()
+
+
+def _descriptors() -> int:
+    """Return how many descriptors this process may have."""
+    most = os.sysconf("SC_OPEN_MAX")
+    return most if most > 0 else 1 << 20
 
 
 def _listen(config: Config) -> _socket.socket:

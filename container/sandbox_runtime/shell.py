@@ -4,7 +4,7 @@ How it is spoken to.  Its own descriptors are 0: lines of ours, 1: a pipe for it
 null device.  Each of our lines is a loop that waits for a turn on a FIFO of its own and then
 sources the file ``cmd`` with the command's own stdin, stdout and stderr:
 
-    { report; while a turn comes; do for it: . cmd <in >out 2>err; report; note; done; } <n0
+    { report; while a turn comes; do for it; do . cmd <in >out 2>err; done; report; note; done } <n0
 
 The inner loop is what a stray ``break`` or ``continue`` ends; one of more levels gets to the head
 of the outer loop, which then reports.
@@ -123,6 +123,8 @@ class Shell:
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         try:
             self._make_folder()
+            # Elements of arrays are exported to no program, whatever a text has set.
+            os.write(self._script, b"\\builtin declare -a __sandbox\n")
             for epoch in range(_AHEAD):
                 self._queue(epoch)
             self.pid = _spawn_bash(cwd, env, (script, status, null))
@@ -417,10 +419,16 @@ class Shell:
             # It comes here with this from a `continue` of more levels only.
             f"while [[ ${{__sandbox-}} == y ]] && {report} T 0; "
             "__sandbox=; \\builtin read -r -t 2000000 __sandbox; [[ $__sandbox ]]; do "
-            f"for __sandbox in y; do \\builtin . {place}/cmd; done "
-            f"<{place}/in >|{place}/out 2>|{place}/err; "
+            # Redirected is `.` alone: what traces and traps say of our own words is not heard.
+            f"for __sandbox in y; do \\builtin . {place}/cmd "
+            f"<{place}/in >|{place}/out 2>|{place}/err; done; __sandbox[1]=$?; "
+            # Where they cannot be opened (again) `.` was not begun.
+            f"[[ ${{__sandbox[1]}} != 1 ]] || \\builtin : <{place}/cmd >|{place}/out "
+            f"2>|{place}/err || __sandbox={_TURN}; "
+            # A text that switches these off has no other way back.
+            "\\builtin enable . : printf read || [[ _ ]]; "
             # A turn that is still there as it came was not begun.
-            f'{report} "T${{__sandbox%%[!{_TURN}]*}}" "$?"; __sandbox=; '
+            f'{report} "T${{__sandbox%%[!{_TURN}]*}}" "${{__sandbox[1]}}"; __sandbox=; '
             f"\\builtin export -p >|{place}/env || [[ _ ]]; "
             f"done; }} <{place}/n{epoch}\n"
         )

@@ -172,6 +172,10 @@ def read_exports(text: bytes) -> dict[str, str]:
             # Exported, and not set.
             at += 1
             continue
+        if text[at + 1 : at + 2] == b"(":
+            # An array, in one line; programs get none.
+            at = text.find(b"\n", at) + 1 or len(text)
+            continue
         value, at = _read_value(text, at + 1)
         if text[at : at + 1] != b"\n":
             break

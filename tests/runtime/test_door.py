@@ -19,6 +19,8 @@ from sandbox_kernel.errors import (
 )
 from sandbox_kernel.wire.codec import pack
 from sandbox_kernel.wire.rpc import ClientConnection, Failed, FrameKind, Result, encode_frame
+from sandbox_runtime.connection import HELLO_TIMEOUT
+from tests.runtime.conftest import Start
 from tests.support.runtime_child import TOKEN, Client, RuntimeChild
 
 
@@ -228,3 +230,50 @@ def test_answers_to_a_deaf_client_are_bounded(runtime: RuntimeChild) -> None:
 def resident_bytes(pid: int) -> int:
     with open(f"/proc/{pid}/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"\0", b"\0\0\0\x40\1\0", b"POST /operations/exec HTTP/1.1\r\n"]
+)
+def test_clients_that_do_not_name_the_token_keep_nobody_out(start_runtime: Start, said) -> None:
+    """However many there are and however little they say; nothing of them is left."""
+    runtime = start_runtime(rlimits={"nofile": 200})
+    with runtime.connect() as client:
+        client.welcome()
+        client.run("true")
+        before = len(os.listdir(f"/proc/{runtime.pid}/fd"))
+        with contextlib.ExitStack() as stack:
+            for _ in range(300):
+                silent = stack.enter_context(socket.socket(socket.AF_UNIX))
+                silent.connect(runtime.socket_path)
+                with contextlib.suppress(BrokenPipeError):
+                    silent.sendall(said)
+            began = time.monotonic()
+            with runtime.connect() as other:
+                assert other.run("echo", "hi")[0] == b"hi\n"
+
+            assert client.run("echo", "hi")[0] == b"hi\n"
+            assert time.monotonic() - began < HELLO_TIMEOUT / 2
+        deadline = time.monotonic() + 10
+        while len(os.listdir(f"/proc/{runtime.pid}/fd")) > before:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert "Too many open files" not in runtime.log()
+
+
+def test_clients_beyond_half_the_descriptors_wait_for_others_to_leave(start_runtime: Start) -> None:
+    """So that those that are there can go on working."""
+    runtime = start_runtime(rlimits={"nofile": 64})
+    clients = [runtime.connect() for _ in range(40)]
+    for each in clients[:32]:
+        each.welcome()
+
+    assert clients[0].run("echo", "hi")[0] == b"hi\n"
+    with pytest.raises(TimeoutError):
+        clients[32].next_event(0.2)
+    clients[1].close()
+    clients[32].welcome()
+
+    for each in clients:
+        each.close()
+    assert "Too many open files" not in runtime.log()

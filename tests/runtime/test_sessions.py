@@ -147,6 +147,8 @@ def test_a_syntax_error_is_of_that_command_alone(client: Client, text: str) -> N
         "rm -rf {spool}/session-*",
         "trap '' INT TERM HUP",
         "exec 255>&-",
+        "enable -n . printf read :",
+        "trap 'return 3' RETURN DEBUG",
     ],
 )
 def test_nothing_a_command_does_breaks_the_next_one(client, runtime, tmp_path, text) -> None:
@@ -160,6 +162,27 @@ def test_nothing_a_command_does_breaks_the_next_one(client, runtime, tmp_path, t
 
         assert b"alive" in out.splitlines(), err
         assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "text", "stdout", "stderr"),
+    [
+        ("set -x", "echo hi", b"hi\n", b"++ echo hi\n"),
+        ("set -x", "f() { echo $1; }; f hi", b"hi\n", b"++ f hi\n++ echo hi\n"),
+        ("set -v", "echo hi", b"hi\n", b"echo hi\n"),
+        ("trap 'echo $BASH_COMMAND' DEBUG", "echo hi", b"hi\n", b""),
+        ("set -T; trap 'echo $BASH_COMMAND' DEBUG", "echo hi", b"echo hi\nhi\n", b""),
+        ("trap 'echo $BASH_COMMAND' ERR", "false", b"false\n", b""),
+        ("trap 'return 3' DEBUG", "echo hi", b"hi\n", b""),
+        ("set -a", "env | grep -c sandbox", b"0\n", b""),
+    ],
+)
+def test_our_own_words_are_not_seen(client, before, text, stdout, stderr) -> None:
+    """Traces, traps and exported names tell of the user's text alone."""
+    shell(client, before)
+
+    for _ in range(2):
+        assert shell(client, text)[:2] == (stdout, stderr)
 
 
 @pytest.mark.parametrize("text", ["ulimit -n 3", "readonly __sandbox=1", "set -r"])
