@@ -107,6 +107,9 @@ class _ThreadRuntime(Runtime):
     def _make_loop(self) -> Loop:
         return _ThreadLoop(self.log)
 
+    def _shut_ears(self) -> None:
+        """Leave signals to the process."""
+
     def make_children(self) -> Children:
         return _OwnChildren(self.loop)
 

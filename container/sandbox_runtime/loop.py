@@ -115,6 +115,13 @@ class Loop:
         signal.signal(number, _ignore)
         signal.siginterrupt(number, False)
 
+    def tell_signal(self, number: int) -> None:
+        """Act as if a signal had come; from any thread."""
+        try:
+            os.write(self._wakeup_write, bytes((number,)))
+        except BlockingIOError:
+            return  # It is full of news nobody has read yet.
+
     def _take_signals(self) -> None:
         """Have every signal with a Python handler told through the pipe."""
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)

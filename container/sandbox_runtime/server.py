@@ -28,6 +28,8 @@ __all__ = ["TERM_GRACE", "Runtime"]
 TERM_GRACE = 2.0
 """Seconds that programs get to end by themselves when the runtime is told to stop by a signal."""
 
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+
 MOST_STRANGERS = 128
 """Clients that have not named the token yet; one more, and the oldest has to go."""
 
@@ -65,8 +67,9 @@ class Runtime:
             self.began, sleep_after=config.sleep_after, keep_alive=config.keep_alive
         )
         self._admit_clients()
-        self.loop.on_signal(signal.SIGTERM, lambda: self.stop(TERM_GRACE))
-        self.loop.on_signal(signal.SIGINT, lambda: self.stop(TERM_GRACE))
+        for number in _ENDING:
+            self.loop.on_signal(number, lambda: self.stop(TERM_GRACE))
+        self._shut_ears()
 
     # What a runtime that shares its process does otherwise; see `in_thread`.
 
@@ -76,6 +79,13 @@ class Runtime:
 
     def _make_loop(self) -> Loop:
         return Loop(self.log)
+
+    def _shut_ears(self) -> None:
+        """Where programs could end the sandbox by a signal, hear those of the outside only."""
+        if os.getpid() == 1:
+            from sandbox_runtime.outside_signals import heed_outside_only  # noqa: PLC0415
+
+            heed_outside_only(_ENDING, self.loop.tell_signal)
 
     def make_children(self) -> Children:
         """Return who waits for the programs."""

@@ -158,8 +158,8 @@ def _first(plan: Plan, descriptors: Descriptors) -> list[str]:
         "--disable-userns",  # no further user namespaces, hence no new capabilities, inside
         *("--uid", str(UID), "--gid", str(GID)),
         *("--hostname", plan.hostname),
-        # The runtime is pid 1: KILL from inside does not reach it (TERM does, and ends the sandbox
-        # as from outside), it reaps what is orphaned, and when it ends the kernel ends all else.
+        # The runtime is pid 1: KILL from inside does not reach it (nor does it heed TERM), it reaps
+        # what is orphaned, and when it ends the kernel ends all else.
         "--as-pid-1",
         "--new-session",  # no controlling terminal of the host
         *("--cap-drop", "ALL"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import platform
 import signal
 import time
 
@@ -13,6 +15,7 @@ from sandbox_kernel.client.sandbox import get_sandbox
 from sandbox_kernel.errors import (
     OperationInterruptedError,
     ProcessAbortedError,
+    SessionTerminatedError,
     StaleProcessHandleError,
     UnauthorizedError,
 )
@@ -118,6 +121,50 @@ async def test_a_killed_runtime_is_noticed_and_replaced(sandbox, manager):
 
     assert (await sandbox.exec(["echo", "back"])).stdout == b"back\n"
     assert (await sandbox.health()).incarnation != before
+
+
+RT_SIGQUEUEINFO = 129 if platform.machine() == "x86_64" else 138
+FORGE = f"""
+import ctypes, struct
+lie = ctypes.create_string_buffer(struct.pack("iiiiii", 15, 0, -1, 0, 0, 0), 128)
+ctypes.CDLL(None).syscall({RT_SIGQUEUEINFO}, 1, 15, lie)
+"""
+
+
+async def test_signals_from_inside_do_not_end_the_sandbox(sandbox):
+    """Its first process heeds none of them, whoever they claim to be from; all else may be killed."""
+    process = await sandbox.start_process(["sleep", "60"])
+    before = (await sandbox.health()).incarnation
+    for text in (
+        "kill -TERM 1; kill -INT 1; kill -HUP 1; kill -KILL 1; kill -STOP 1",
+        "for n in $(seq 64); do kill -$n 1; done",
+        f"python3 -c '{FORGE}'",
+    ):
+        assert (await sandbox.exec(text)).exit_code is not None
+    with contextlib.suppress(SessionTerminatedError):
+        await sandbox.exec("kill -9 -1")
+    await process.wait_for_exit()
+
+    with contextlib.suppress(SessionTerminatedError):
+        await sandbox.exec("true")
+    assert (await sandbox.exec("echo on")).stdout == b"on\n"
+    assert (await sandbox.health()).incarnation == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_from_outside_ends_the_sandbox(sandbox, manager, number):
+    """As an administrator, or a container's engine, would send it; programs get their grace."""
+    info = await sandbox.start()
+    await sandbox.exec(["sh", "-c", "kill -TERM 1; kill -INT 1"])
+    text = "trap 'touch asked; exit' TERM; echo ready; while :; do sleep 0.05; done"
+    process = await sandbox.start_process(["sh", "-c", text])
+    await process.wait_for_log("ready", timeout=10)
+    os.kill(info.instance.data["pid"], number)
+    await until(lambda: manager.lookup("demo").state == "stopped")
+
+    assert await sandbox.exists("asked")
+    with pytest.raises(StaleProcessHandleError):
+        await process.refresh()
 
 
 async def test_isolation_is_reported(sandbox):
