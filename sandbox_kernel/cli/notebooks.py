@@ -1,42 +1,24 @@
-"""Read and write notebook files, without the seconds that nbformat takes to be imported whole.
-
-nbformat validates with jsonschema, which at its import compiles grammars of identifiers and
-durations (several seconds) if packages for that are installed.  No notebook holds such values.
-"""
+"""Notebooks that are to be executed: read with what that needs, and written."""
 
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from sandbox_kernel.engines.disk import storage_errors
-from sandbox_kernel.errors import SandboxConfigurationError, StorageError
+from sandbox_kernel.errors import StorageError
+from sandbox_kernel.folder.notebook_files import (
+    in_format_4,
+    no_notebook,
+    no_such_notebook,
+    write_whole,
+)
+from sandbox_kernel.wall.notebooks import NotANotebookError
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-__all__ = ["code_cells", "import_lean", "read_notebook", "write_notebook"]
-
-_SLOW_AND_OPTIONAL = ("isoduration", "rfc3987", "rfc3987_syntax")
-
-
-@contextmanager
-def import_lean() -> Iterator[None]:
-    """Let imports in the block do without what jsonschema imports only where it is installed."""
-    absent = [name for name in _SLOW_AND_OPTIONAL if name not in sys.modules]
-    # None makes an import fail as if nothing of that name were installed.
-    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
-    try:
-        yield
-    finally:
-        for name in absent:
-            del sys.modules[name]
+__all__ = ["code_cells", "read_notebook", "write_notebook"]
 
 
 def read_notebook(path: Path) -> NotebookNode:
@@ -50,34 +32,24 @@ def read_notebook(path: Path) -> NotebookNode:
         It cannot be read.
     """
     try:
-        text = path.read_bytes().decode()
-        value = json.loads(text)
+        value = json.loads(path.read_bytes().decode())
     except FileNotFoundError as error:
-        raise SandboxConfigurationError(
-            f"There is no notebook {path}.", hint="Check its path."
-        ) from error
+        raise no_such_notebook(path) from error
     except OSError as error:
         raise StorageError(
             str(path), "read", error.strerror or str(error), "Check the notebook's path."
         ) from error
     except (ValueError, RecursionError) as error:
-        raise _no_notebook(path, "it is not JSON") from error
+        raise no_notebook(path, "it is not JSON") from error
     if not isinstance(value, dict) or type(value.get("nbformat")) is not int:
-        raise _no_notebook(path, "it does not say its nbformat")
+        raise no_notebook(path, "it does not say its nbformat")
     fault = _fault(value) if value["nbformat"] == 4 else ""
     if fault:
-        raise _no_notebook(path, fault)
-    with import_lean():
-        import nbformat  # noqa: PLC0415  start-up time
-    if value["nbformat"] not in nbformat.versions:
-        raise _no_notebook(path, f"its nbformat {value['nbformat']} is not known")
+        raise no_notebook(path, fault)
     try:
-        # Unlike nbformat.read these do not validate, which would only log what it finds.
-        made = nbformat.reader.reads(text)  # type: ignore[no-untyped-call]
-        notebook = nbformat.convert(made, to_version=4)  # type: ignore[no-untyped-call]
-    except Exception as error:  # whatever nbformat does on a notebook that is not whole
-        raise _no_notebook(path, "it lacks what a notebook must have") from error
-    return cast("NotebookNode", notebook)
+        return in_format_4(value)
+    except NotANotebookError as error:
+        raise no_notebook(path, error) from error
 
 
 def write_notebook(notebook: NotebookNode, target: Path) -> None:
@@ -90,15 +62,8 @@ def write_notebook(notebook: NotebookNode, target: Path) -> None:
     """
     from nbformat import v4  # noqa: PLC0415  start-up time; read_notebook has imported it
 
-    draft = target.with_name(f".{secrets.token_hex(8)}.ipynb")
     text = v4.writes(notebook)  # type: ignore[no-untyped-call]
-    with storage_errors(target, "write"):
-        try:
-            draft.write_text(f"{text}\n", encoding="utf-8", errors="surrogatepass")
-            os.replace(draft, target)
-        except OSError:
-            draft.unlink(missing_ok=True)
-            raise
+    write_whole(f"{text}\n".encode("utf-8", "surrogatepass"), target)
 
 
 def code_cells(notebook: NotebookNode) -> int:
@@ -123,10 +88,3 @@ def _fault(notebook: dict[str, Any]) -> str:  # a JSON object, of which nothing 
         if cell["cell_type"] == "code" and not isinstance(cell.get("outputs"), list):
             return f"cell {number} has no list of outputs"
     return ""
-
-
-def _no_notebook(path: Path, reason: str) -> SandboxConfigurationError:
-    return SandboxConfigurationError(
-        f"{path} is no notebook: {reason}.",
-        hint="Open it in JupyterLab, or make it anew from an earlier version.",
-    )

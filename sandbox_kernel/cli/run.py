@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sandbox_kernel.cli.exit_codes import FAILED, INTERRUPTED, NO_ENGINE, OK
 from sandbox_kernel.cli.naming import checked_id, pairs
-from sandbox_kernel.cli.notebooks import code_cells, import_lean, read_notebook, write_notebook
+from sandbox_kernel.cli.notebooks import code_cells, read_notebook, write_notebook
 from sandbox_kernel.cli.report import print_json, warn
 from sandbox_kernel.cli.wishes import spec_fields, wished_settings
 from sandbox_kernel.errors import SandboxConfigurationError
+from sandbox_kernel.folder.notebook_files import import_lean
 from sandbox_kernel.kernel.starter import asking, read_answer
 
 if TYPE_CHECKING:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sandbox_kernel.engines.disk import storage_errors
 from sandbox_kernel.errors import SandboxConfigurationError
+from sandbox_kernel.folder.notebook_files import (
+    in_format_4,
+    no_notebook,
+    no_such_notebook,
+    write_whole,
+)
 from sandbox_kernel.folder.notebooks import LARGEST_NOTEBOOK, clean_notebook
 from sandbox_kernel.wall.modes import Wall
 from sandbox_kernel.wall.notebooks import NotANotebookError
@@ -80,17 +85,14 @@ def import_notebook(
     try:
         clean = clean_notebook(_in_format_4(_read(path)), wall)
     except NotANotebookError as error:
-        raise SandboxConfigurationError(
-            f"{path} is no notebook: {error}.",
-            hint="Open it in JupyterLab, or make it anew from an earlier version.",
-        ) from error
-    _write(clean.content, target)
+        raise no_notebook(path, error) from error
+    write_whole(clean.content, target)
     return ImportedNotebook(path=target, changes=tuple(clean.changes))
 
 
 def _read(path: Path) -> bytes:
     if not path.exists():
-        raise SandboxConfigurationError(f"There is no notebook {path}.", hint="Check its path.")
+        raise no_such_notebook(path)
     with storage_errors(path, "read"):
         size = os.stat(path).st_size
         if not path.is_file() or size > LARGEST_NOTEBOOK:
@@ -106,23 +108,4 @@ def _in_format_4(content: bytes) -> bytes:
         raise NotANotebookError("it is not JSON") from error
     if not isinstance(value, dict) or value.get("nbformat") not in (2, 3):
         return content
-    import nbformat  # noqa: PLC0415  seconds, for notebooks of long ago
-
-    try:
-        old = nbformat.from_dict(value)  # type: ignore[no-untyped-call]
-        new = nbformat.convert(old, to_version=4)  # type: ignore[no-untyped-call]
-        return json.dumps(new).encode()
-    except Exception as error:  # whatever nbformat does on a notebook that is not whole
-        raise NotANotebookError("it lacks what a notebook of its format must have") from error
-
-
-def _write(content: bytes, target: Path) -> None:
-    """Write the notebook, in whole or not at all."""
-    draft = target.with_name(f".{secrets.token_hex(8)}.ipynb")
-    with storage_errors(target, "write"):
-        try:
-            draft.write_bytes(content)
-            os.replace(draft, target)
-        except OSError:
-            draft.unlink(missing_ok=True)
-            raise
+    return json.dumps(in_format_4(value)).encode()

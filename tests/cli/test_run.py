@@ -318,7 +318,7 @@ def test_outputs_that_find_no_room_leave_the_notebook_as_it_was(sandbox, write, 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("sandbox_kernel.cli.notebooks.os.replace", full)
+    monkeypatch.setattr("sandbox_kernel.folder.notebook_files.os.replace", full)
     ended = sandbox("run", "--inplace", path)
 
     assert ended.code == 6
