@@ -18,7 +18,7 @@ _END = r"(?![A-Za-z])"
 # What leads out of a formula, or hides that it does; what a typesetter might know is among it.
 _DEFINES = (
     r"(?:new|renew|provide)command|(?:re)?new(?:environment|tagform)|usetagform|[egx]?def|let"
-    r"|Declare[A-Za-z]+|Newextarrow|definecolor|mathtoolsset"
+    r"|Declare[A-Za-z]+|Newextarrow|definecolor|mathtoolsset|setOptions"
 )
 _LEADS_OUT = re.compile(
     rf"\\(?:{_DEFINES}|href|url|style|class|cssId|data|require|unicode|html\w*|include\w*|input|csname"

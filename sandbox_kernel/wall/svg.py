@@ -30,7 +30,8 @@ _LINKS = frozenset({"href", "src"})
 _IMAGE_DATA = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*", re.ASCII)
 _OWN_PART = re.compile(r"#[\w.:-]+")
 _FOREIGN = re.compile(
-    r"@import|@font-face|javascript|expression|\\|url\s*\(\s*(?![\"']?#[\w.:-]+[\"']?\s*\))",
+    r"@import|@font-face|javascript|expression|\\|(?:image|image-set|cross-fade|src)\s*\("
+    r"|url\s*\(\s*(?![\"']?#[\w.:-]+[\"']?\s*\))",
     re.IGNORECASE,
 )
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
@@ -76,7 +77,8 @@ class _Drawing:
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         element = name.removeprefix(_SVG + " ")
-        if self._left_out or element not in _DRAWS or (not self.parts and element != "svg"):
+        # A style sheet is all text of its element, and is judged as one.
+        if self._left_out or self._style is not None or not self._may_draw(element):
             self._left_out += 1
             return
         kept = []
@@ -89,6 +91,9 @@ class _Drawing:
         self.parts.append(f"<{element}{''.join(kept)}>")
         if element == "style":
             self._style = []
+
+    def _may_draw(self, element: str) -> bool:
+        return element in _DRAWS and (bool(self.parts) or element == "svg")
 
     def end(self, name: str) -> None:
         if self._left_out:

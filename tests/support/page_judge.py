@@ -51,6 +51,7 @@ _ATTRIBUTES = set(
     )
 )
 _DANGEROUS_STYLE = re.compile(r"url|position|expression|image|z-index|transform|@", re.IGNORECASE)
+_LOADING_STYLE = r"url\(\s*[\"']?(?!#|[\"'])|(?:image|image-set|cross-fade|src)\s*\("
 _SVG_ACTS = {"script", "foreignobject", "iframe", "animate", "set", "animatetransform", "handler"}
 
 
@@ -104,9 +105,11 @@ def active_parts_of_svg(text: str) -> list[str]:
                 found.append(key)
             if key in ("href", "src") and not re.match(r"#|data:image/(png|jpeg|gif|webp)", value):
                 found.append(f"{key}={value}")
-            if re.search(r"javascript:|url\(\s*[\"']?(?!#|[\"'])", value, re.IGNORECASE):
+            if re.search(rf"javascript:|{_LOADING_STYLE}", value, re.IGNORECASE):
                 found.append(f"{key}={value}")
-        if name == "style" and re.search(r"@import|url\((?!#)", element.text or ""):
+        if name == "style" and re.search(
+            rf"@import|{_LOADING_STYLE}", "".join(element.itertext()), re.IGNORECASE
+        ):
             found.append("a style that loads")
     return found
 

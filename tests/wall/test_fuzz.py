@@ -39,6 +39,8 @@ PIECES = [
     "<malignmark>",
     "<annotation-xml encoding=text/html>",
     "<foreignObject>",
+    "<style><a/>@import '//x.invalid';</style>",
+    "<style>*{background:image-set('//x.invalid' 1x)}</style>",
     "<desc>",
     "<template>",
     "<noscript>",
