@@ -94,7 +94,9 @@ DEFINITIONS = [
 @pytest.mark.parametrize("text", DEFINITIONS)
 def test_an_output_defines_nothing_for_formulas_of_others(text: str) -> None:
     """A page keeps what is defined for all its formulas; a notebook's own cells may need that."""
-    defines = re.compile(r"\\(?:def|let|\w*new\w+|DeclareMathOperator|definecolor|setOptions)(?![A-Za-z])")
+    defines = re.compile(
+        r"\\(?:def|let|\w*new\w+|DeclareMathOperator|definecolor|setOptions)(?![A-Za-z])"
+    )
     assert defines.search(text)
 
     for form in ("text/html", "text/markdown"):
