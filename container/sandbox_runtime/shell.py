@@ -115,6 +115,7 @@ class Shell:
         self._done: Callable[[int], None] | None = None
         self._interrupted = False
         self._is_idle = False
+        self._is_waiting = False
         self.alive = False
         self.is_broken = False
         """Whether it was killed because it ran nothing any more."""
@@ -208,7 +209,7 @@ class Shell:
                 os.close(err)
             raise
         self._done = done
-        self._is_idle = False
+        self._is_idle = self._is_waiting = False
         self._returns = 0
         os.write(self._turns[self._epoch], f"{_TURN}\n".encode())
         return out, err
@@ -328,7 +329,7 @@ class Shell:
 
     def _replenish(self) -> None:
         """Write another line if all have been eaten: a SIGINT takes the one that is being read."""
-        if not self.check():
+        if not _has_unread(self._script):
             self._queue(max(self._turns, default=self._epoch) + 1)
 
     def _await_return(self, delay: float) -> None:
@@ -338,8 +339,19 @@ class Shell:
             self._loop.call_later(delay, lambda: self._await_return(min(2 * delay, 0.1)))
 
     def check(self) -> bool:
-        """Whether it can still report: it has not eaten all of our lines without a word."""
-        return _has_unread(self._script)
+        """Whether it can still report, as far as can be seen; call it now and then.
+
+        One that cannot has eaten all of our lines without a word, or is found twice where it waits
+        for its turn, though it has had it and has not said so.
+        """
+        was_waiting, self._is_waiting = self._is_waiting, self._waits_for_turn()
+        return _has_unread(self._script) and not (was_waiting and self._is_waiting)
+
+    def _waits_for_turn(self) -> bool:
+        try:
+            return os.readlink(f"/proc/{self.pid}/fd/0").startswith(f"{self._folder}/n")
+        except OSError:
+            return False
 
     # --- reports ------------------------------------------------------------------------------
 

@@ -272,7 +272,8 @@ def _explain(error: OSError, name: str, path: bytes) -> OperationError:
     if number == errno.E2BIG:
         return ProcessSpawnFailedError(
             name,
-            "the argument list is too long (one argument takes 131071 bytes at most)",
+            "the argument list is too long (131071 bytes at most in one argument or variable, and "
+            f"{os.sysconf('SC_ARG_MAX')} in all of them)",
             "Pass long data through stdin or a file.",
         )
     if number == errno.EAGAIN:

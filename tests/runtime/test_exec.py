@@ -241,6 +241,8 @@ def test_long_arguments_run_or_fail_plainly(client: Client) -> None:
     assert client.run("sh", "-c", "echo ${#1}", "sh", "y" * 130_000)[0] == b"130000\n"
     with pytest.raises(ProcessSpawnFailedError, match="argument list is too long"):
         client.run("echo", "y" * 200_000)
+    with pytest.raises(ProcessSpawnFailedError, match=rf"{os.sysconf('SC_ARG_MAX')} in all"):
+        client.run("true", *["y" * 100_000] * (os.sysconf("SC_ARG_MAX") // 100_000 + 1))
 
 
 def test_programs_get_clean_signals_and_descriptors(client: Client) -> None:

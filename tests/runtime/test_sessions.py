@@ -351,6 +351,18 @@ def test_a_shell_that_can_not_report_is_replaced(client: Client) -> None:
     assert shell(client, "echo new") == (b"new\n", b"", 0)
 
 
+@pytest.mark.parametrize("number", [10, 11, 12, 13])
+def test_a_shell_whose_own_descriptors_are_closed_holds_nobody_up(client, number) -> None:
+    """Bash keeps there what it was started with; without a time limit, too, the session goes on."""
+    begin = time.monotonic()
+    for text in (f"exec {number}>&-", "/bin/echo alive"):
+        with contextlib.suppress(SessionTerminatedError):
+            shell(client, text)
+
+    assert shell(client, "/bin/echo alive")[0] == b"alive\n"
+    assert time.monotonic() - begin < 10
+
+
 def test_cancelling_ends_the_command_and_keeps_the_shell(client: Client, runtime) -> None:
     """Also when the client is gone."""
     shell(client, "A=kept")
