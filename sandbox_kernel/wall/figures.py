@@ -47,6 +47,15 @@ _PLACE = re.compile(
 _STYLED = re.compile(r"\bstyle\s*=", re.IGNORECASE)
 _LOADING_STYLE = re.compile(r"(?:url|src|image|image-set|cross-fade)\s*\(|\\", re.IGNORECASE)
 _SCRIPT = re.compile(r"(?:java|vb)script\s*:|data\s*:\s*text", re.IGNORECASE)
+# Texts are put together of others: of what stands before and behind a tick, and of values that a
+# template names.  A tag that is whole in one text is judged as what it will be; others are not.
+_TAGS = ("span", "sup", "sub", "em", "br", "a", "b", "i", "s", "u")
+_BEGUN = "|".join(sorted({tag[:length] for tag in _TAGS for length in range(1, len(tag) + 1)}))
+_OPEN_TAG = re.compile(
+    rf"<(?:/?(?:(?:{_BEGUN})?|(?:{'|'.join(_TAGS)})\s[^<>]*))(?:\Z|%\{{)", re.IGNORECASE
+)
+# A format may fill the place before a number with any character.
+_FORMAT_WITH_TAG = re.compile(r"%\{[^}]*[<>]")
 _PLAIN_NUMBERS = frozenset({int, float, bool, type(None)})
 
 
@@ -133,7 +142,11 @@ def _look_at_later(value: Any) -> None:
 def _look_at(text: str) -> None:
     if ":" in text and _SCRIPT.search(text):
         raise Refused("a figure with a script in a text")
-    if "=" in text and "<" in text:
+    if "<" in text and _OPEN_TAG.search(text):
+        raise Refused("a figure with a part of a tag")
+    if "%{" in text and _FORMAT_WITH_TAG.search(text):
+        raise Refused("a figure with a tag in a format")
+    if "=" in text:
         # Texts have tags for their looks, in which characters may be spelled by references.
         plain = unescape(text)
         if _STYLED.search(plain) and _LOADING_STYLE.search(plain):

@@ -212,6 +212,13 @@ def _figure(text: str = "", button: str = "") -> dict[str, Any]:
     return {"application/vnd.plotly.v1+json": {"data": [points], "layout": layout}}
 
 
+def _joined_figure(address: str) -> dict[str, Any]:
+    """Return a figure with a text that loads something once its parts have been put together."""
+    template = f'<span style="fill:%{{customdata[0]}}({address}#a)">seen</span>'
+    points = {"x": [1], "y": [1], "mode": "text", "texttemplate": template, "customdata": [["url"]]}
+    return {"application/vnd.plotly.v1+json": {"data": [points], "layout": {}}}
+
+
 def _filled(code: str, payload: object) -> str:
     return code.strip().replace("PAYLOAD", repr(payload))
 
@@ -572,6 +579,13 @@ def escapes(elsewhere: str) -> list[Escape]:
                 click=part == "button",
             )
             for name, part in (("figure_text", "text"), ("figure_button", "button"))
+        ),
+        Escape(
+            row=30,
+            name="figure_template",
+            code=_publish(_joined_figure(f"{elsewhere}/figure_template")),
+            shown=NOTE,
+            effect=Effect.LEAVES,
         ),
         Escape(
             row=31,

@@ -35,6 +35,19 @@ def test_looks_of_texts_and_buttons_pass() -> None:
     assert check({**FIGURE, "layout": layout})["layout"] == layout
 
 
+def test_texts_that_are_put_together_pass() -> None:
+    """As plotly.express writes them, and with comparisons in what they are made of."""
+    parts = {
+        "hovertemplate": "<b>%{hovertext}</b><br>age=%{x:.2f}<br>y=%{y|%b %Y}<extra>%{name}</extra>",
+        "text": ["<18", "18 - 65", "> 65", "x < 5 and y", "a<5"],
+        "name": "style = plain",
+    }
+    axis = {"tickprefix": "<i>", "ticksuffix": "</i> < 9 %"}
+    figure = {"data": [parts], "layout": {"xaxis": axis}}
+
+    assert check(figure) == figure
+
+
 def test_a_template_may_name_maps() -> None:
     """The library gives each figure one that names every kind of trace, and draws none by it."""
     data = {name: [{"type": name}] for name in ("choropleth", "scattermap", "scattergeo")}
@@ -88,6 +101,26 @@ def test_of_the_settings_those_pass_that_only_draw() -> None:
         ),
         {"data": [{"text": ['<a href="javascript:1">x</a>']}]},
         {"layout": {"title": {"text": '<a href="JAVASCRIPT :1">x</a>'}}},
+        *(
+            {"data": [{"texttemplate": text, "customdata": [values]}]}
+            for text, *values in (
+                ('<span style="fill:%{customdata[0]}(//x.invalid)">x</span>', "url"),
+                ("<span %{customdata[0]}>x</span>", "style='fill:url(//x.invalid)'"),
+                ("<%{customdata[0]}>x</span>", "span style='fill:url(//x.invalid)'"),
+                ("<s%{customdata[0]}%{customdata[1]}>", "pan style='fill:ur", "l(//x.invalid)'"),
+                ("%{customdata[0]}%{customdata[1]}", "<span style='fill:ur", "l(//x.invalid)'>x"),
+                ("%{x:<<3}span style='fill:%{customdata[0]}(//x.invalid)'>x", "url"),
+                ("%{x|<span }style='fill:%{customdata[0]}(//x.invalid)'>x", "url"),
+            )
+        ),
+        *(
+            {"layout": {"xaxis": {"tickprefix": before, "ticksuffix": behind}}}
+            for before, behind in (
+                ("<span style='fill:ur", "l(//x.invalid)'>x</span>"),
+                ("<", "span style='fill:url(//x.invalid)'>x"),
+                ("<SP", "AN style='fill:url(//x.invalid)'>x"),
+            )
+        ),
         {"data": 5},
         {"layout": []},
         {"frames": {}},
