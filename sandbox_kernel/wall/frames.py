@@ -61,6 +61,28 @@ const tell = () => parent.postMessage({{
 new ResizeObserver(tell).observe(document.body); addEventListener("load", tell);
 }})()</script>"""
 """Of frames that notebooks keep from earlier versions."""
+# A script that is not there leaves an empty frame, and its errors where nobody looks.
+_TELL_MISSING = """<script>(() => {
+const missing = new Set(), add = text => {
+  if (missing.size < 5) missing.add(String(text).slice(0, 200));
+  if (document.readyState === "complete") show();
+};
+const show = () => {
+  if (!missing.size) return;
+  const note = document.querySelector("p[data-missing]") ?? document.createElement("p");
+  note.dataset.missing = "";
+  note.style.cssText = "margin:8px;font:13px sans-serif";
+  const names = [...missing].join(", ");
+  note.textContent = `[This output needs what it does not bring along: ${names}. Scripts load ` +
+    "only where the sandbox has network, from OutputLimits.frame_sources.]";
+  document.body.prepend(note);
+};
+addEventListener("error", ({target, error, message}) => {
+  if (target instanceof HTMLScriptElement) add(target.src || "a script");
+  else if (error instanceof ReferenceError) add(message.replace(/^Uncaught ReferenceError: /, ""));
+}, true);
+addEventListener("load", show);
+})()</script>"""
 _FORWARD = f"""<script>addEventListener("message", ({{source, data}}) => {{
   if (source === frames[0] && data?.type === "{HEIGHT_MESSAGE}" && Number.isFinite(data.height))
     parent.postMessage({{type: data.type, height: data.height}}, "*");
@@ -106,8 +128,8 @@ def frame(document: str, wall: Wall, *, height: int | None = None) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{content_security_policy(wall)}">'
     )
     inner = (
-        f"{head}<style>body{{margin:0;background:#fff;color:#000}}</style></head>"
-        f"<body>{_SIZER}{document}</body></html>"
+        f"{head}<style>body{{margin:0;background:#fff;color:#000}}</style>"
+        f"{_TELL_MISSING}</head><body>{_SIZER}{document}</body></html>"
     )
     outer = (
         f"{head}<style>html,body,iframe{{margin:0;border:0;width:100%;height:100%;display:block;"
