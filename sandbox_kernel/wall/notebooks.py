@@ -74,7 +74,7 @@ _LOADING = re.compile(
     r"""("[^"]*"?|'[^']*'?|[^\s>]*)""",
     re.IGNORECASE,
 )
-_LOADING_STYLE = re.compile(r"url\s*\(|image|\\", re.IGNORECASE)
+_LOADING_STYLE = re.compile(r"(?:url|src|cross-fade)\s*\(|image|\\", re.IGNORECASE)
 # In the notebook, or beside it.
 _OWN = r"attachment:[^\s()<>]*|data:image/[\w+.;,=/+-]*|[\w%-][\w.%-]*(?:/[\w.%-]+)*"
 _OWN_ADDRESS = re.compile(_OWN)

@@ -213,6 +213,8 @@ def test_metadata_says_something_and_does_nothing(metadata):
         "<form action=/api/terminals method=post><input></form>",
         "<style>*{display:none}</style>",
         "<div style='background:url(https://example.com/x)'>",
+        "<div style='background:cross-fade(\"https://example.com/x\", red)'>",
+        "<div style='background:src(\"https://example.com/x\")'>",
         "<img src=https://example.com/x.png>",
         "<img src='//example.com/x.png'>",
         "<img src='\\\\example.com\\x.png'>",
