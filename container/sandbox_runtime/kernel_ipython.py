@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import queue
 import sys
@@ -216,6 +217,8 @@ class SandboxKernel(InterruptibleCells):
                 os._exit(status)
             return result
 
+        # ipykernel looks at it for every cell, and would find it through both each time.
+        run_cell_async.__signature__ = inspect.signature(run)
         # On the instance: the shell's class is one that programs ask for by name.
         shell.run_cell_async = run_cell_async
 
