@@ -503,7 +503,7 @@ class PathHandler(_Proxy, JupyterHandler):
 
     auth_resource = "sandboxes"
 
-    async def prepare(self) -> None:  # type: ignore[override]
+    async def prepare(self) -> None:  # type: ignore[override]  # as the base
         """Let users in, and pass the request on."""
         path = self.request.path
         begin = path.index(PATH) + len(PATH)
