@@ -532,6 +532,22 @@ def test_a_container_removed_by_hand(make: Callable[..., Box]) -> None:
     box.engine.stop(again, box.layout, grace=0)
 
 
+def test_a_container_that_is_stopped_by_hand(make: Callable[..., Box]) -> None:
+    """The daemon's signal ends it, with its grace for programs; the same from inside does not."""
+    box = make()
+    instance = box.start()
+    said(instance, "kill -TERM 1; kill -INT 1")
+    waits = "trap 'touch asked; exit' TERM; touch ready; while :; do sleep 0.02; done"
+    said(instance, f"cd /workspace; ({waits}) >/dev/null 2>&1 & until test -e ready; do :; done")
+
+    with client() as connected:
+        connected.stop(instance.data["container"], timeout=60)
+        state = connected.inspect_container(instance.data["container"])["State"]
+
+    assert (state["Status"], state["ExitCode"]) == ("exited", 0)
+    assert said(box.start(), "ls /workspace/asked") == "/workspace/asked"
+
+
 def test_a_foreign_container_has_the_name(make: Callable[..., Box]) -> None:
     """It is left alone, and the error names it."""
     box = make()
