@@ -85,6 +85,8 @@ def start_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StartServer
             yield Server(app)
         finally:
             await app._cleanup()
+            # Left to the garbage collector it may go before its owner, and warn.
+            app.kernel_manager.context.destroy(0)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
 

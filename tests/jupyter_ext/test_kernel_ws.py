@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 import zmq
@@ -53,12 +53,19 @@ async def test_the_users_own_class_is_respected(start_server):
         assert server.app.web_app.settings[key] is ZMQChannelsWebsocketConnection
 
 
+@asynccontextmanager
+async def connected(server):
+    """Yield the connection of a client that has run a cell."""
+    kernel_id = await server.start_kernel()
+    _, client = await server.execute(kernel_id, "1")
+    (connection,) = SandboxKernelWebsocketConnection._open_sockets
+    yield connection
+    client.close()
+
+
 async def test_a_message_that_comes_again_is_dropped(start_server, monkeypatch):
     """A relay's successor sends again what was in flight; the page sees each message once."""
-    async with start_server() as server:
-        kernel_id = await server.start_kernel()
-        _, client = await server.execute(kernel_id, "1")
-        (connection,) = SandboxKernelWebsocketConnection._open_sockets
+    async with start_server() as server, connected(server) as connection:
         passed = []
         monkeypatch.setattr(
             ZMQChannelsWebsocketConnection,
@@ -73,7 +80,6 @@ async def test_a_message_that_comes_again_is_dropped(start_server, monkeypatch):
             connection.handle_outgoing_message("iopub", each)
 
         assert passed == [first, second, [b"no message"]]
-        client.close()
 
 
 class KernelStream:
@@ -129,10 +135,7 @@ async def test_messages_that_have_come_together_leave_in_one_write(
     start_server, monkeypatch, kernel_stream
 ):
     """Each in a frame of its own, in order; after some of them the server has other turns."""
-    async with start_server() as server:
-        kernel_id = await server.start_kernel()
-        _, client = await server.execute(kernel_id, "1")
-        (connection,) = SandboxKernelWebsocketConnection._open_sockets
+    async with start_server() as server, connected(server) as connection:
         names = [f"number {n}!" for n in range(20)]
         first, *others = displays(connection, names)
         kernel_stream.arrive(*others)
@@ -147,17 +150,13 @@ async def test_messages_that_have_come_together_leave_in_one_write(
         places = [b"".join(written).index(name.encode()) for name in names]
         assert places == sorted(places)
         assert written[0].count(b"number") == 16
-        client.close()
 
 
 async def test_a_large_message_goes_by_itself_in_its_place(
     start_server, monkeypatch, kernel_stream
 ):
     """It is not copied for company, and nothing overtakes it."""
-    async with start_server() as server:
-        kernel_id = await server.start_kernel()
-        _, client = await server.execute(kernel_id, "1")
-        (connection,) = SandboxKernelWebsocketConnection._open_sockets
+    async with start_server() as server, connected(server) as connection:
         first, *others = displays(connection, ["before", "large" * 50_000, "after", "last"])
         kernel_stream.arrive(*others)
 
@@ -170,17 +169,16 @@ async def test_a_large_message_goes_by_itself_in_its_place(
             [False, True, False, False],
             [False, False, True, True],
         ]
-        client.close()
 
 
 async def test_a_connection_that_compresses_gets_each_message_from_tornado(
     start_server, monkeypatch, kernel_stream
 ):
     """What joins them makes plain frames only."""
-    async with start_server(websocket_compression_options={}) as server:
-        kernel_id = await server.start_kernel()
-        _, client = await server.execute(kernel_id, "1")
-        (connection,) = SandboxKernelWebsocketConnection._open_sockets
+    async with (
+        start_server(websocket_compression_options={}) as server,
+        connected(server) as connection,
+    ):
         passed = []
         handler = connection.websocket_handler
         monkeypatch.setattr(
@@ -193,17 +191,13 @@ async def test_a_connection_that_compresses_gets_each_message_from_tornado(
 
         assert handler.ws_connection.params.compression_options is not None
         assert ["one" in passed[0], "two" in passed[1], len(passed)] == [True, True, 2]
-        client.close()
 
 
 async def test_messages_for_a_client_that_has_gone_end_nothing(
     start_server, monkeypatch, kernel_stream
 ):
     """Its handler hears of it; the kernel's messages before that go nowhere."""
-    async with start_server() as server:
-        kernel_id = await server.start_kernel()
-        _, client = await server.execute(kernel_id, "1")
-        (connection,) = SandboxKernelWebsocketConnection._open_sockets
+    async with start_server() as server, connected(server) as connection:
         stream = connection.websocket_handler.ws_connection.stream
         first, *others = displays(connection, ["one", "two"])
         kernel_stream.arrive(*others)
@@ -216,4 +210,3 @@ async def test_messages_for_a_client_that_has_gone_end_nothing(
 
         assert connection._together is None
         assert not kernel_stream.socket.poll(0)
-        client.close()

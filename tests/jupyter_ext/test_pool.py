@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
@@ -18,6 +19,7 @@ from jupyter_client.manager import AsyncKernelManager
 
 from jupyter_ext.provisioner import NAME, PoolProvisioner
 from jupyter_ext.units import take_ownership
+from sandbox_kernel.kernel.standby import Order
 from sandbox_kernel.manager.manager import Manager
 from tests.support.jupyter_home import JupyterHome, describe, processes_below
 from tests.support.pool_host import PoolHost, pool_host, until
@@ -300,16 +302,28 @@ async def test_a_folder_that_no_sandbox_is_shown_has_its_pool_too(home: JupyterH
         await kernel.shutdown_kernel(now=True)
 
 
-async def test_a_start_that_is_given_up_leaves_no_relay(home: JupyterHome) -> None:
-    """The relay that was to serve the kernel ends."""
+async def test_a_start_that_is_given_up_leaves_no_relay(
+    home: JupyterHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The relay that was to serve the kernel ends, also when it has just taken the order."""
     async with pool_host(home) as host:
         await host.until_waiting()
         [unit] = host.schedule.units
+        given, goes_on = asyncio.Event(), threading.Event()
+        loop, give = asyncio.get_running_loop(), unit.relay.order
+
+        def held(order: Order) -> str | None:
+            loop.call_soon_threadsafe(given.set)
+            assert goes_on.wait(60)
+            return give(order)
+
+        monkeypatch.setattr(unit.relay, "order", held)
         starting = asyncio.ensure_future(host.start(JPY_SESSION_NAME="a.ipynb"))
-        await until(lambda: not host.schedule.units)
+        await given.wait()
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
+        goes_on.set()
 
         await until(lambda: not unit.relay.is_alive())
 
